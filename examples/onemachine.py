@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Self
 
 from coordinator import Coordinator
-from coordinator.local.child import leashed
+from coordinator.local.leash import leashed
 from coordinator.local.redis import EmbeddedRedis
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from coordinator.errors import CoordinatorError
-from coordinator.local.child import leashed
+from coordinator.local.leash import leashed
 
 NEEDED = "Redis 7.0 or later, or Valkey 7.2 or later"
 OLDEST = {"Redis": (7, 0), "Valkey": (7, 2)}

@@ -28,8 +28,9 @@ import psutil
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.broker.transport import is_amqp
 from coordinator.diagnosis.server import of_server
+from coordinator.local.child import ChildSpec
 from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable
-from coordinator.local.supervisor import ChildSpec, Supervisor
+from coordinator.local.supervisor import Supervisor
 from tasks.broker import own_address
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment

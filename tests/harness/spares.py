@@ -20,7 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from coordinator.local import child
+from coordinator.local.leash import PR_SET_PDEATHSIG
+from coordinator.local.leash import __file__ as LEASH
 
 CLOCK = "coordinator.warden.clock"
 OURS = (
@@ -78,7 +79,7 @@ def show(*argv: str) -> None:
 def become(program: dict[str, Any], fds: Sequence[int]) -> list[str]:
     """As a process that was just started so, with these descriptors as its `fds`; what it is to run."""
     if program.get("leash"):
-        _LIBC.prctl(child.PR_SET_PDEATHSIG, program["leash"], 0, 0, 0)
+        _LIBC.prctl(PR_SET_PDEATHSIG, program["leash"], 0, 0, 0)
     if program["session"]:
         os.setsid()
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in fds]
@@ -100,7 +101,7 @@ def _ours(args: Sequence[str]) -> tuple[list[str], int]:
     dies, or 0.
     """
     argv, leash = list(args), 0
-    if argv[1:4] == ["-I", "-S", child.__file__]:
+    if argv[1:4] == ["-I", "-S", LEASH]:
         leash, argv = int(argv[5]), argv[6:]
     if argv[:2] != [sys.executable, "-m"]:
         return [], 0

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from tasks.member_node.member import Member
+from tasks.nodelist.ldap.changes import changes
 from tasks.nodelist.ldap.connection import Connection, dn_of, path_of
 from tasks.nodelist.ldap.entries import BadEntry, entries_of, member_of
 from tasks.nodelist.ldap.errors import LdapConflict, LdapRefused, LdapUnreachable
-from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, changes, kind, rdn, weight
+from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, kind, rdn, size_of
 from tasks.settings import Settings
 
 __all__ = ["Contents", "Directory", "LdapConflict", "LdapEntry", "LdapRefused", "LdapUnreachable", "Record"]
@@ -122,7 +123,7 @@ class Directory:
         if wanted.identifier != member_id or (base is not None and base.member.identifier != member_id):
             raise ValueError(f"{member_id} cannot become {wanted.identifier}: an id never changes")
         top = (rdn("cn", member_id),)
-        if weight(member_id) > LONGEST:
+        if size_of(member_id) > LONGEST:
             raise LdapRefused(self._dn(top), ("cn",), "the id is longer than the name of an entry may be")
         entries = {} if base is None else {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
         top = next((path for path in entries if len(path) == 1), top)

@@ -49,7 +49,7 @@ from tasks.nodelist.ldap.schema import (
     folded,
     kind,
     rdn,
-    weight,
+    size_of,
 )
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -239,10 +239,10 @@ def _restrictions(
 
 def _shortened(name: str) -> str:
     """A name short enough to leave room for its attribute and a number. A long name becomes its start and a digest."""
-    if weight(name) <= LONGEST - 80:
+    if size_of(name) <= LONGEST - 80:
         return name
     start = name
-    while weight(start) > LONGEST - 120:
+    while size_of(start) > LONGEST - 120:
         start = start[: len(start) * 3 // 4]
     return f"{start.rstrip()}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 

@@ -2,7 +2,6 @@
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from tasks import instants
 from tasks.member_node.member import SCHEDULE
@@ -54,18 +53,6 @@ CHANGEABLE = {
 }
 
 
-class Changes(NamedTuple):
-    """The changes between two sets of entries, in an order that leaves a readable member after each step.
-
-    `changed`: attributes and their new values; an empty tuple removes the attribute. The member's own entry comes
-    first. `added`: parents first. `vanished`: children first.
-    """
-
-    changed: dict[Path, Attributes]
-    added: dict[Path, Attributes]
-    vanished: list[Path]
-
-
 def kind(path: Path, attributes: Attributes) -> str | None:
     """The entry's class, one of four. None where the entry is at the wrong place: it is left alone."""
     classes = {name.lower() for name in attributes.get("objectClass", ())}
@@ -93,7 +80,7 @@ def folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
-def weight(name: str) -> int:
+def size_of(name: str) -> int:
     """The bytes of a name in LMDB, which keeps it twice, as given and as compared, escaped. LONGEST bytes fit."""
     return sum(
         3 if character in ',+"\\<>;=#' else len(character.encode())
@@ -104,20 +91,3 @@ def weight(name: str) -> int:
 
 def rdn(attribute: str, value: str) -> Rdn:
     return ((attribute, value),)
-
-
-def changes(known: Mapping[Path, Attributes], wanted: Mapping[Path, Attributes], whole: bool = False) -> Changes:
-    """`whole`: include the attributes that stay as they are."""
-    changed: dict[Path, Attributes] = {}
-    for path in sorted(wanted.keys() & known.keys(), key=lambda path: (len(path), path)):
-        old, new = known[path], wanted[path]
-        differ = {
-            name: tuple(new.get(name, ()))
-            for name in sorted(CHANGEABLE[kind(path, new) or NODE])
-            if whole or meaning(name, old.get(name, ())) != meaning(name, new.get(name, ()))
-        }
-        if differ:
-            changed[path] = differ
-    added = {path: entry for path, entry in wanted.items() if path not in known}
-    vanished = [path for path, entry in known.items() if path not in wanted and kind(path, entry)]
-    return Changes(changed, added, sorted(vanished, key=lambda path: (-len(path), path)))

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from coordinator.local import supervisor as module
-from coordinator.local.supervisor import ChildSpec, Supervisor
+from coordinator.local.child import ChildSpec
+from coordinator.local.supervisor import Supervisor
 from tests.harness.command import gone
 from tests.harness.waiting import wait_until
 
@@ -29,7 +30,8 @@ PARENT = (
 )
 SUPERVISING = """
 import sys, threading
-from coordinator.local.supervisor import ChildSpec, Supervisor
+from coordinator.local.child import ChildSpec
+from coordinator.local.supervisor import Supervisor
 supervisor = Supervisor([ChildSpec(name, ["sleep", "600"]) for name in "ab"], sys.argv[1])
 supervisor.start()
 print(*[child.pid for child in supervisor.children], flush=True)

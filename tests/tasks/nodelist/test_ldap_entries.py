@@ -12,8 +12,9 @@ from lxml import etree
 
 from tasks import instants
 from tasks.member_node.member import Member, MemberSchedule, Ping, Property, ReplicationPolicy, Restriction, Service
+from tasks.nodelist.ldap.changes import changes
 from tasks.nodelist.ldap.entries import NOTE, BadEntry, entries_of, member_of
-from tasks.nodelist.ldap.schema import Path, changes, rdn
+from tasks.nodelist.ldap.schema import Path, rdn
 from tests.tasks.conftest import RIVER, SAMPLE, river_with
 
 HARD = ',+"\\<>;= #ÄÖÜäöüß * ( ) /'
