@@ -72,7 +72,7 @@ class Sorter(Awaiting):
 
 
 class Coordinator(Awaiting):
-    """The calls of `host` for asyncio; they mean, give and raise the same. Without a host, a plain client by settings.
+    """The calls of the coordinator `host` for asyncio, with the same meaning. Without one, a plain client by settings.
 
     Cheap to make: it reads the settings and connects at the first call. It serves any number of tasks and loops. A call
     that is cancelled leaves nothing behind: a wait ends, a lock is given up. A submit that is cancelled while Redis is

@@ -81,7 +81,7 @@ def settings_of(app: Celery | None, arguments: Mapping[str, object]) -> Settings
 
 
 def _url_from_broker(app: Celery, broker: str) -> str:
-    """The address of a Redis broker in the coordinator's form; empty for another broker, or if it names no master."""
+    """A Redis broker's address in the coordinator's form; empty for others, and for Sentinel without a master."""
     if broker.startswith(SENTINELS):  # certificates must be named in the coordinator's own URL
         return "" if app.conf.broker_use_ssl else through_sentinels(broker, app.conf.broker_transport_options or {})
     return broker.replace("redis+socket://", "unix://") if broker.startswith(REDIS_SCHEMES) else ""

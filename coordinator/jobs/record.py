@@ -291,7 +291,7 @@ class Standing:
 
 
 def standing(store: Store, job_id: str) -> Standing:
-    """Read where a job stands. A job that is gone counts as never claimed."""
+    """Read how far a job has come: its step, its attempts, its last error. One without a record has not begun."""
     names = ("keys", "task", "phase", "back", "error", "instead", "spec", *_NUMBERS)
     values = fields(store, job_id, *names)
     reader = FieldReader(dict(zip(names, values, strict=True)))

@@ -180,7 +180,7 @@ def _read(store: Store, asked: JobFilter) -> _Wanted:
 
 
 def _instant(store: Store, name: str, value: object) -> int | None:
-    """The instant in ms of the installation's clock."""
+    """Turn `since` or `until`, an instant or a span before now, into ms of Redis' clock. Raises InvalidJob."""
     if value in (None, ""):
         return None
     if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):

@@ -172,7 +172,7 @@ def _lane(
     key: str, most: int, front: dict[str, tuple[str, Holder | None]], ids: list[bytes], length: int,
     pause: bytes | None, limits: bytes | None,
 ) -> Lane:  # fmt: skip
-    """`front`: each job that may have been started."""
+    """Make the view of a lane from what Redis holds of it. `front`: state and holder of each job in front."""
     started = [holder for _, holder in front.values() if holder]
     holders = tuple(sorted(started, key=attrgetter("since", "job_id")))
     jobs = tuple(dict.fromkeys([*(holder.job_id for holder in holders), *front, *_jobs(ids)]))

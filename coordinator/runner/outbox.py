@@ -30,7 +30,10 @@ _ROOM = 16 * 2**20  # bytes of results that wait
 
 
 class Owed(NamedTuple):
-    """An end to send, which the outbox tries until `until` (time.monotonic()); `size`: bytes of its result."""
+    """The end of a job, to be sent. The outbox tries until `until` (time.monotonic()), then the errands do.
+
+    `size`: bytes of its result.
+    """
 
     until: float
     size: int
@@ -93,5 +96,5 @@ class Outbox(SendingThread[Owed]):
 
 
 def _publishes(end: JobEnd) -> bool:
-    """True if this end may publish messages: its own links, or those of submits that coalesced into the job."""
+    """True if a job that ends so may publish messages: its links and errbacks, or those of coalesced submits."""
     return goes_on(end.spec) or end.coalesces

@@ -38,7 +38,7 @@ class Agenda:
         self._when.pop(id(plan), None)
 
     def take(self, now: float, most: int) -> list[DueEntry]:
-        """Take out at most `most` plans whose time has come, the earliest first."""
+        """Take out at most `most` entries whose next instant has come, the earliest first."""
         plans: list[DueEntry] = []
         while self._heap and self._heap[0][0] <= now and len(plans) < most:
             at, _, plan = heapq.heappop(self._heap)

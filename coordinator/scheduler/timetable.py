@@ -211,7 +211,7 @@ class Entries:
         return [_scheduled(name, tick, now, upcoming) for name, tick in known]
 
     def _about(self, name: str) -> dict[str, Json]:
-        """Read an entry's `about`. Raises UnknownEntry."""
+        """Read what beats noted about an entry: its source, task and schedule. Raises UnknownEntry."""
         about = self._store.read("HGET", self._store.key("tick", name), "about")
         if about is None:
             raise UnknownEntry(name)

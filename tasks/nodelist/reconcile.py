@@ -173,7 +173,7 @@ class Reconciler:
         return True
 
     def follow(self, member_id: str) -> str:
-        """Write a member's committed value to the store. Returns WRITTEN, or why it is left to the next refresh."""
+        """Write a member, as committed, to LDAP or XML. Returns WRITTEN, or why it is left to the next refresh."""
         try:
             return self.write([member_id])[member_id]
         except NodelistStoreAway as error:

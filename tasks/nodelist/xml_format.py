@@ -100,7 +100,7 @@ def put_member(parsed: Parsed, member_id: str, member: Member | None) -> bool:
 
 
 def _put(root: etree._Element, old: etree._Element | None, new: etree._Element) -> tuple[etree._Element, Member]:
-    """Put a new entry into the place of the old one, or at the end."""
+    """Put a member's new element into the place of its old one, or at the end of the list."""
     new.tail = "\n"
     if old is None:
         root.append(new)
