@@ -78,8 +78,8 @@ class StoreUnavailable(CoordinatorError, ConnectionError):
 class StoreRefused(CoordinatorError):
     """Raised when Redis refused a write: it is a read-only replica, or `full` (`maxmemory`); nothing was written.
 
-    Also raised if the server has no database of this number, or if its ACL forbids a command. After a forbidden
-    command, a step may have stopped half way.
+    Also raised if the server has no database of this number, if its records have the format of a newer version, or if
+    its ACL forbids a command. After a forbidden command, a step may have stopped half way.
 
     `submit_many` may have written some of its jobs before: `job_ids` has the ids of all, as in StoreUnavailable.
     """

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kombu.utils.json import dumps
 
-from coordinator.errors import SettingsError
 from coordinator.store.client import Store
 from coordinator.store.reading import act_in, reader_of
 from coordinator.store.times import milliseconds
 from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
-from coordinator.version import VERSION
 
 if TYPE_CHECKING:
     from coordinator.fleet.measures import Batch
@@ -85,16 +83,10 @@ class Nodes:
         self.store = store
 
     def register(self, name: str, incarnation: str, about: About, serves: Iterable[str], tasks: Iterable[str]) -> bool:
-        """Register a node. False: another living worker has its name. Raises SettingsError if the node is too old."""
+        """Register a node. False: another living worker has its name."""
         ttl = milliseconds(self.store.settings.node_ttl)
         lists = (dumps(about), dumps(sorted(serves)), dumps(sorted(tasks)))
-        verdict = self.store.step("node_register", name, incarnation, ttl, *lists).decode()
-        if verdict.isdigit():
-            raise SettingsError(
-                f"the records of {self.store.prefix} have format {verdict}, which this version of celery-coordinator "
-                f"({VERSION}) cannot read: upgrade node {name}"
-            )
-        return bool(verdict == "registered")
+        return bool(self.store.step("node_register", name, incarnation, ttl, *lists) == b"registered")
 
     def beat(
         self, name: str, incarnation: str, changed: Mapping[str, Arg], times: Times | None = None,

@@ -8,6 +8,7 @@ import redis
 from hiredis import pack_command
 
 from coordinator.errors import InvalidJob, StoreRefused, StoreUnavailable
+from coordinator.version import VERSION
 
 Arg = str | bytes | int | float
 
@@ -63,6 +64,9 @@ def refused(where: str, error: Exception, job_id: str | None) -> StoreRefused | 
     if isinstance(error, redis.exceptions.NoPermissionError) or any(word in str(error) for word in _FORBIDDEN):
         rules = "the page on operations names the rules of an ACL that it needs, Redis' ACL LOG the one that it lacks"
         return StoreRefused(f"Redis at {where} forbids that to this user: {error}; {rules}", job_id)
+    if str(error).startswith("FORMAT "):
+        text = f"has records of format {str(error).split()[1]}, which celery-coordinator {VERSION} cannot read"
+        return StoreRefused(f"Redis at {where} {text}: upgrade this process; nothing is lost until then", job_id)
     if "DB index is out of range" in str(error):
         return StoreRefused(f"Redis at {where} has no database of this number", job_id)
     if isinstance(error, _REFUSALS) or any(word in str(error) for word in _REFUSING):

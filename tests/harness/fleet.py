@@ -98,9 +98,12 @@ class Fleet(Installation):
         app: str = "shop",
         ready: bool = True,
         fresh: bool = False,
+        root: Path = ROOT,
         **environ: str,
     ) -> Worker:
-        """Start a node as users do, and wait until it is registered; `environ`: further variables of it alone."""
+        """Start a node as users do, and wait until it is registered; `environ`: further variables of it alone; `root`:
+        where its code is.
+        """
         before = ready and self.lives(f"{name}@test")  # one of this name that just ended may still be registered
         log = self.directory / f"{name}-{len(self.workers)}.log"
         argv = [sys.executable, "-m", "celery", "-A", f"{self.apps}.{app}", "worker", "-n", f"{name}@test"]
@@ -108,8 +111,8 @@ class Fleet(Installation):
         env = os.environ | self.environ | environ
         process: Process
         with log.open("wb") as out:
-            if fresh or pool == "gevent":  # that patches what it imports
-                process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=ROOT, start_new_session=True, env=env)
+            if fresh or root != ROOT or pool == "gevent":  # that patches what it imports
+                process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=root, start_new_session=True, env=env)
             else:
                 process = start(argv[1:], ROOT, env, stdout=out, stderr=out, session=True)
         worker = Worker(f"{name}@test", process, log)

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from coordinator.errors import SettingsError
-from tests.harness.hand_node import TASKS, Puppet
+from coordinator.errors import StoreRefused
+from coordinator.store.library import STEPS
+from tests.harness.functions import steps_of
+from tests.harness.hand_node import Puppet
 
 SIZES = [0, 100_000]
 
@@ -33,12 +35,13 @@ def test_a_record_is_read_and_run_as_it_was_submitted_whatever_its_size(node: Pu
     assert (job.state, job.args, job.error) == ("failed", ("x" * size,), json.loads(long))
 
 
-def test_a_node_that_cannot_read_the_format_registers_nothing_and_says_why(node: Puppet) -> None:
+def test_each_step_of_a_version_that_cannot_read_the_format_is_refused_and_writes_nothing(node: Puppet) -> None:
+    waits = spec_in(node, 0)
     node.store._client.set(node.store.key("format"), 3)
-    late = Puppet(node.store, "late")
-    with pytest.raises(
-        SettingsError, match=r"records .* format 3, which this version .* cannot read: upgrade node late"
-    ):
-        late.nodes.register("late", "a", {"app": "shop", "capacity": 1, "ordinary": 0, "load": 0}, [], TASKS)
-    assert [found.name for found in node.nodes.all()] == ["one"]
-    assert not node.store.read("EXISTS", node.store.key("tasks", "late"))
+    before = {key: node.store._client.dump(key) for key in node.store._client.keys(node.store.key("*"))}
+    for name in (step.name for file in STEPS for step in steps_of(file)):
+        with pytest.raises(StoreRefused, match=r"records of format 3, which .* cannot read: upgrade this process"):
+            node.store.step(name)
+    assert before == {key: node.store._client.dump(key) for key in node.store._client.keys(node.store.key("*"))}
+    node.store._client.set(node.store.key("format"), 1)
+    assert node.lanes.job(waits).state == "waiting"

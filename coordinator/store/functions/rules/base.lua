@@ -28,7 +28,7 @@ local function parsed(text)
 end
 
 local function stored_clock(c)
-  local text, clock = redis.call('GET', c.P .. 'clock'), clocks[c.P]
+  local text, clock = c.clock, clocks[c.P]
   if not text then return FIRST end
   if not clock or clock.text ~= text then
     clock = parsed(text)
@@ -125,7 +125,12 @@ local context = {__index = look_up}
 
 -- Creates the context. P: the prefix of all keys of the installation. delay: ms after which the warden rings a bell
 -- itself. A second key means that the caller cannot publish doorbells: the node's warden then rings at its next look.
-function base.context(keys) return setmetatable({P = keys[1], delay = keys[2] and 0 or base.AGAIN}, context) end
+-- clock, format: as Redis has them now.
+function base.context(keys)
+  local P = keys[1]
+  local kept = redis.call('MGET', P .. 'clock', P .. 'format')
+  return setmetatable({P = P, delay = keys[2] and 0 or base.AGAIN, clock = kept[1], format = kept[2]}, context)
+end
 
 -- Calls `act` and logs its error, so that one damaged record does not stop a step for other jobs. True: no error.
 -- What an ACL refuses is no fault of the record and ends the step.

@@ -1,7 +1,8 @@
 -- Records: the hash job:<id>. A `job` is a table of fields read from it; job.name is the record's key.
 local record = {}
 
--- The number of the records' format, stored under `format`. A node that only reads older formats does not register.
+-- The number of the records' format. Redis notes it under `format`, and refuses the steps of a version whose own number
+-- is lower (functions/rules/step.lua).
 record.FORMAT = 1
 
 function record.keys_of(text)

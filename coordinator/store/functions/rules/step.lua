@@ -11,6 +11,7 @@ function step.define(name, flags, body)
     callback = function(keys, args)
       if not string then begin() end
       local c = base.context(keys)
+      if c.format and tonumber(c.format) > record.FORMAT then return {err = 'FORMAT ' .. c.format} end
       local reply = body(c, args)
       if c.fresh or c.readied then doorbells.ring_readied(c) end
       return {reply or false, c.rung or nil}

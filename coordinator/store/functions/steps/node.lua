@@ -4,16 +4,14 @@
 -- args node incarnation ttl about serves tasks
 --   about: JSON object, fields of node:<name>, among them app, capacity, ordinary, load; serves: JSON list of
 --   'app …' | 'queue …' | 'label …'; tasks: JSON list of names
--- returns registered, or taken = another living worker has this name, or the number of a format of records that this
---   version cannot read; asked again: the same
+-- returns registered, or taken = another living worker has this name; asked again: the same
 step.define('node_register', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, about, serves, tasks = unpack(args)
   local other = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation') or redis.call('GET', c.P .. 'gone:' .. node)
   if other and other ~= incarnation and tonumber(redis.call('ZSCORE', c.P .. 'alive', node) or '0') > c.uptime then
     return 'taken'
   end
-  local format = redis.call('SET', c.P .. 'format', record.FORMAT, 'NX', 'GET')
-  if format and tonumber(format) > record.FORMAT then return format end
+  redis.call('SET', c.P .. 'format', record.FORMAT, 'NX')
   pace.measure(c, node, '')
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
   redis.call('PERSIST', c.P .. 'work:' .. node)
