@@ -1,10 +1,12 @@
 """Parses the address of the coordinator's Redis: its scheme, its secrets, its parts where it leads through Sentinel.
 
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…/MASTER[/DB][?OPTION=VALUE&…]
+    redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],…[?OPTION=VALUE&…]
 
 `rediss+sentinel://` is the same over TLS. User and password are those of the servers. An option `sentinel_NAME` is the
 option NAME of the connections to the sentinels (`sentinel_username`, `sentinel_password`); they share the `ssl_…`
-options with the servers unless they have their own. `sentinel_ssl=no` reaches the sentinels without TLS.
+options with the servers unless they have their own. `sentinel_ssl=no` reaches the sentinels without TLS. Of a cluster,
+the hosts are some of its nodes.
 
 Nothing here connects: the clients for threads and for event loops are built from the same parts.
 """
@@ -16,17 +18,18 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 PORT = 26379  # the usual port of a sentinel
-_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 # urlsplit refuses a list of two IPv6 addresses.
-_PARTS = re.compile(r"(rediss?)\+sentinel://([^/?]*@)?([^/?]*)([^?]*)\??(.*)")
+_PARTS = re.compile(r"(rediss?)\+(sentinel|cluster)://([^/?]*@)?([^/?]*)([^?]*)\??(.*)")
 _NO = ("no", "n", "false", "f", "0", "off")
 _FORM = "redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB"
+_CLUSTER = "redis+cluster://HOST:PORT,HOST:PORT"
 _SECRET = re.compile(r"//[^/?]*@|([?&]\w*(?:username|password)=)[^&]*")
 
 
 class SentinelAddress(NamedTuple):
     """An address through Sentinel. `servers`, `sentinels`: the options of the connections to each, as a URL without a
-    host, for redis-py's `parse_url`.
+    host, for redis-py's `parse_url`. Of a cluster, the nodes stand for sentinels, and `master` is empty.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -48,7 +51,7 @@ def checked(url: str) -> str:
     if scheme not in _SCHEMES:
         schemes = ", ".join(f"{scheme}://" for scheme in _SCHEMES[:-1])
         raise ValueError(f"the URL must begin with {schemes} or {_SCHEMES[-1]}://")
-    if sentinels_of(url) is None:
+    if through(url) is None:
         parts = urlsplit(url)
         _port(parts)
         if scheme != "unix" and not (number := parts.path.strip("/") or "0").isdecimal():
@@ -58,9 +61,16 @@ def checked(url: str) -> str:
 
 def sentinels_of(url: str) -> SentinelAddress | None:
     """The parts of an address through Sentinel; None for any other address. Raises ValueError, as `checked` does."""
+    return parts if (parts := through(url)) and parts.master else None
+
+
+def through(url: str) -> SentinelAddress | None:
+    """The parts of an address that leads to another server after a failover: through Sentinel, or to a cluster."""
     if (parts := _PARTS.fullmatch(url)) is None:
         return None
-    scheme, login, host_list, path, query = parts.groups("")
+    scheme, kind, login, host_list, path, query = parts.groups("")
+    if kind == "cluster":
+        return _cluster(f"{scheme}://{login}/0?{query}", host_list, path.strip("/"))
     hosts = tuple(_host(host) for host in host_list.split(",") if host.strip())
     if not hosts:
         raise ValueError(f"the URL names no sentinel: {_FORM}")
@@ -84,11 +94,20 @@ def sentinels_of(url: str) -> SentinelAddress | None:
     )
 
 
-def _host(address: str) -> tuple[str, int]:
+def _cluster(options: str, host_list: str, path: str) -> SentinelAddress:
+    hosts = tuple(_host(host, 6379) for host in host_list.split(",") if host.strip())
+    if not hosts:
+        raise ValueError(f"the URL names no node of the cluster: {_CLUSTER}")
+    if path not in ("", "0"):
+        raise ValueError(f"the URL names the database {path!r}, and a cluster has number 0 alone: {_CLUSTER}")
+    return SentinelAddress(hosts, "", options, options)
+
+
+def _host(address: str, port: int = PORT) -> tuple[str, int]:
     parts = urlsplit(f"//{address.strip()}")
     if not parts.hostname:
-        raise ValueError(f"the URL names a sentinel without a host: {address.strip()!r}")
-    return parts.hostname, _port(parts) or PORT
+        raise ValueError(f"the URL names a server without a host: {address.strip()!r}")
+    return parts.hostname, _port(parts) or port
 
 
 def _port(parts: SplitResult) -> int | None:

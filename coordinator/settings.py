@@ -51,8 +51,8 @@ class Settings(BaseModel):
 
     url: str = Field(
         "",
-        description="Redis of the coordinator (redis:// rediss:// unix:// redis+sentinel:// rediss+sentinel://); "
-        "empty: a Redis broker, also through Sentinel",
+        description="Redis of the coordinator (redis:// rediss:// unix://, or redis+ or rediss+ before sentinel:// or "
+        "cluster://); empty: a Redis broker, also through Sentinel",
     )
     prefix: str = Field("coord", pattern=r"^[^{}\s]{1,64}$", description="name of the installation in that Redis")
     labels: tuple[str, ...] = Field(

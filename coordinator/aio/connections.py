@@ -20,7 +20,7 @@ from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainS
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from coordinator.address import sentinels_of
+from coordinator.address import through
 from coordinator.aio.bridge import Bridge, awaited
 from coordinator.aio.notices import Notices, Subscription
 from coordinator.aio.requests import Make, RequestPool
@@ -176,8 +176,8 @@ class AioConnections(Connections):
         """
         url, timeout = self._settings.url, self._settings.timeout
         self.server.client(timeout)  # as it does, raises SettingsError for options that redis-py does not know
-        through = sentinels_of(url)
-        options = dict[str, object](parse_url(through.servers if through else url))
+        parts = through(url)
+        options = dict[str, object](parse_url(parts.servers if parts else url))
         options.pop("max_connections", None)  # there is one
         kind = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
         if kind is not UnixDomainSocketConnection:

@@ -244,6 +244,9 @@ class Store:
                 self.connections.disconnect()
             if "unknown command" in (text := str(error).lower()):
                 self.check(functions="fcall" not in text)
+            if isinstance(error, redis.exceptions.AskError):
+                moved = f"slot {error.slot_id} of the cluster is, or will be, at {error.node_addr[0]}:{error.port}"
+                raise StoreUnavailable(f"Redis at {self.where}: {moved}", job_id) from error
             if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
                 raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
             if (refusal := refused(self.where, error, job_id)) is not None:
@@ -274,7 +277,8 @@ def _missing(replies: list[Any]) -> list[int]:
 
 
 _PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
-_FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError)
+# An AskError may be a MovedError: another node of the cluster has the slot, or will have it.
+_FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError, redis.exceptions.AskError)
 
 
 def _leads_elsewhere(error: object) -> bool:

@@ -1,5 +1,7 @@
 """Creates clients of the server at an address. Through Sentinel, each new connection looks up the current master.
 
+In a cluster, it looks up the primary of the installation's slot: what follows holds for nodes as for sentinels.
+
 | what happens | what a client does |
 |---|---|
 | the master dies or hangs | the call fails; the next one connects anew, to the server that the sentinels name then |
@@ -22,6 +24,7 @@ from typing import cast
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
+from redis.crc import key_slot
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import (
@@ -32,7 +35,7 @@ from redis.sentinel import (
     SentinelManagedSSLConnection,
 )
 
-from coordinator.address import sentinels_of
+from coordinator.address import through
 from coordinator.errors import SettingsError
 
 LATE = 0.2  # seconds; a server that answers later may have hung, and wrongly believe that it is still the master
@@ -95,6 +98,27 @@ class _ReadableSentinel(Sentinel):
         raise MasterNotFoundError(f"no sentinel answers ({'; '.join(silent)})")
 
 
+class _ClusterNodes(Sentinel):
+    """Nodes of a cluster, which are asked as sentinels are: for the primary of the slot of a name."""
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        slot, nodes, why = key_slot(service_name.encode()), list[redis.Redis](self.sentinels), list[str]()
+        for node in nodes:
+            try:
+                ranges = node.execute_command("CLUSTER SLOTS")
+            except RedisError as error:
+                why.append(f"{_address_of(node)}: {error}")
+                continue
+            primary = next((primary for first, last, primary, *_ in ranges if first <= slot <= last), None)
+            if primary:
+                host = (primary[0] or b"").decode() or str(node.connection_pool.connection_kwargs["host"])
+                # One that hung still takes itself for the primary: the others know better.
+                self.sentinels = sorted(nodes, key=lambda one: _address_of(one) == f"{host}:{primary[1]}")
+                return host, int(primary[1])
+            why.append(f"{_address_of(node)}: no node has slot {slot}")
+        raise MasterNotFoundError(f"no node of the cluster names a primary ({'; '.join(why)})")
+
+
 def _address_of(sentinel: redis.Redis) -> str:
     options = sentinel.connection_pool.connection_kwargs
     return f"{options['host']}:{options['port']}"
@@ -110,21 +134,23 @@ def _why(error: RedisError) -> str:
 
 class Server:
     """The server at an address, which may change through Sentinel. `timeout`: seconds for one reply, and for all
-    sentinels together. Raises SettingsError for options that redis-py does not know.
+    sentinels together; `keys`: how all keys begin. Raises SettingsError for options that redis-py does not know.
     """
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(self, url: str, timeout: float, keys: str) -> None:
         self._url = url
         self._timeout = timeout
-        self._parts = parts = sentinels_of(url)
-        self._sentinels: _ReadableSentinel | None = None
+        self._parts = parts = through(url)
+        self._name = parts.master or keys if parts else ""
+        self._sentinels: Sentinel | None = None
         if parts is not None:
             wait = timeout / len(parts.hosts)
             ours = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
             options = _parsed(parts.sentinels)
             over_tls = {"ssl": True} if options.pop("connection_class", None) else {}
             with _option_errors():
-                self._sentinels = _ReadableSentinel(parts.hosts, sentinel_kwargs=ours | options | over_tls)
+                group = _ReadableSentinel if parts.master else _ClusterNodes
+                self._sentinels = group(parts.hosts, sentinel_kwargs=ours | options | over_tls)
 
     @property
     def moves(self) -> bool:
@@ -147,7 +173,7 @@ class Server:
         else:
             options |= _parsed(self._parts.servers)
             options["connection_class"] = _ToMasterOverTls if "connection_class" in options else _ToMaster
-            client = self._sentinels.master_for(self._parts.master, **options)
+            client = self._sentinels.master_for(self._name, **options)
         with _option_errors():
             client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
@@ -155,8 +181,8 @@ class Server:
     def find(self) -> tuple[str, int]:
         """Ask the sentinels for the master's address. Only where the address `moves`."""
         assert self._sentinels
-        assert self._parts
-        return self._sentinels.discover_master(self._parts.master)
+        found: tuple[str, int] = self._sentinels.discover_master(self._name)
+        return found
 
     def master(self, client: redis.Redis) -> str:
         """HOST:PORT of the master that Sentinel named to this client last; empty without Sentinel."""

@@ -3,7 +3,7 @@
 import pytest
 from redis.connection import SSLConnection, parse_url
 
-from coordinator.address import as_broker, checked, sentinels_of, through_sentinels, without_secrets
+from coordinator.address import as_broker, checked, sentinels_of, through, through_sentinels, without_secrets
 
 
 def test_an_address_through_sentinels_names_them_a_master_and_a_database() -> None:
@@ -14,6 +14,16 @@ def test_an_address_through_sentinels_names_them_a_master_and_a_database() -> No
     assert parse_url(found.servers) == {"username": "me", "password": "p/w", "db": 4, "socket_timeout": 3.0}
     assert parse_url(found.sentinels) == {}
     assert sentinels_of("redis://one:1/0") is None
+
+
+def test_an_address_of_a_cluster_names_some_of_its_nodes() -> None:
+    found = through("rediss+cluster://me:secret@one:1,two,[::1]:3/0?ssl_ca_certs=/ca")
+    assert found
+    assert (found.hosts, found.master) == ((("one", 1), ("two", 6379), ("::1", 3)), "")
+    of_servers = parse_url(found.servers)
+    assert parse_url(found.sentinels) == of_servers
+    assert (of_servers["username"], of_servers["password"], of_servers["ssl_ca_certs"]) == ("me", "secret", "/ca")
+    assert sentinels_of("redis+cluster://one") is None
 
 
 def test_servers_and_sentinels_have_users_of_their_own() -> None:
@@ -45,10 +55,12 @@ def test_servers_and_sentinels_share_a_certificate_unless_the_sentinels_have_the
         ("redis+sentinel://one/", "no name of a master"),
         ("redis+sentinel://one/m/x", "no number of a database"),
         ("redis+sentinel://one:two/m", "has no port"),
-        ("redis+sentinel://:5/m", "a sentinel without a host: ':5'"),
+        ("redis+sentinel://:5/m", "a server without a host: ':5'"),
         ("sentinel://one/m", "written here as redis"),
-        ("amqp://one", "must begin with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://"),
+        ("amqp://one", "must begin with redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cl"),
         ("redis://one:two/0", "has no port"),
+        ("redis+cluster:///0", "names no node of the cluster: redis+cluster://HOST:PORT,HOST:PORT"),
+        ("redis+cluster://one/1", "the database '1', and a cluster has number 0 alone"),
     ],
 )
 def test_an_address_that_leads_nowhere_says_what_it_lacks(url: str, wrong: str) -> None:

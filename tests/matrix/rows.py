@@ -17,6 +17,7 @@ WHOLE = (
     "tests/fleet/shared/test_subresults.py",
     "tests/fleet/rabbitmq/test_away.py",
     "tests/fleet/test_beats.py",
+    "tests/fleet/test_cluster.py",
     "tests/fleet/test_broker_loss.py::test_a_worker_survives_its_broker_and_everything_ends_once[normal]",
     "tests/fleet/test_errands.py::test_an_owed_result_goes_out_while_the_only_slot_is_busy",
     "tests/fleet/test_harness.py",
@@ -34,6 +35,7 @@ WHOLE = (
     "tests/coordinator/celery_patches",
     "tests/coordinator/runner",
     "tests/coordinator/store/test_client.py",
+    "tests/coordinator/store/test_cluster.py",
     "tests/coordinator/store/test_connections.py",
     "tests/coordinator/store/test_steps.py",
 )

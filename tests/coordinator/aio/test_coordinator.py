@@ -31,6 +31,7 @@ from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.schedules import Every
 from coordinator.scheduler.timetable import Entries
 from tests.coordinator.aio.awaiting import awaiting, until
+from tests.harness.cluster import Cluster
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
@@ -249,18 +250,24 @@ def test_a_redis_that_keeps_silent_is_given_up_after_the_timeout(proxy: Proxy, p
     asyncio.run(body())
 
 
-def test_it_follows_the_master_of_sentinels(tmp_path: Path) -> None:
-    with Sentinels(tmp_path, secret=True) as sentinels:
-        first = sentinels.servers[0]
+@pytest.mark.parametrize(
+    "made", [lambda folder: Sentinels(folder, secret=True), lambda folder: Cluster(folder, "p", "secret")]
+)
+def test_it_follows_the_master_of_sentinels_and_of_a_cluster(
+    made: Callable[[Path], Sentinels | Cluster], tmp_path: Path
+) -> None:
+    with made(tmp_path) as servers:
+        first = servers.servers[0]
 
         async def body() -> None:
-            async with aio.Coordinator(url=sentinels.url(0), prefix="sentinels", timeout=1) as jobs:
+            async with aio.Coordinator(url=servers.url(0), prefix="p", timeout=1) as jobs:
                 task = {"task": "t", "args": [], "options": {}}
                 sent = await jobs.submit("k", task, if_unknown="wait")
                 waiting = asyncio.create_task(jobs.wait(sent.id))
-                await asyncio.to_thread(sentinels.settle)
+                await asyncio.to_thread(servers.settle)
                 with first.client() as client:
-                    assert client.wait(2, 10_000) == 2  # both replicas have the job
+                    replicas = client.info("replication")["connected_slaves"]
+                    assert client.wait(replicas, 10_000) == replicas  # they have the job
                 await asyncio.to_thread(first.kill)
                 with pytest.raises(StoreUnavailable):
                     await waiting
