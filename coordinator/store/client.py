@@ -25,7 +25,7 @@ from coordinator.store.connections import Connections, Listener
 from coordinator.store.database import Database, database_of
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import ClockReading
-from coordinator.store.wire import Arg, pack, refused, unavailable, unwritable
+from coordinator.store.wire import Arg, pack, refused, says, unavailable, unwritable
 
 _LOADS = 10  # loads of the library for one call, in case others remove it as often
 Ringer = Callable[[str, str], object]
@@ -244,10 +244,11 @@ class Store:
                 self.connections.disconnect()
             if "unknown command" in (text := str(error).lower()):
                 self.check(functions="fcall" not in text)
-            if isinstance(error, redis.exceptions.AskError):
-                moved = f"slot {error.slot_id} of the cluster is, or will be, at {error.node_addr[0]}:{error.port}"
-                raise StoreUnavailable(f"Redis at {self.where}: {moved}", job_id) from error
-            if isinstance(error, _PASSING) or str(error).startswith("BUSY") or is_missing(error):
+            if says(error, *_MOVED):
+                slot, node = str(error).split()[-2:]
+                text = f"slot {slot} of the cluster is, or will be, at {node}"
+                raise StoreUnavailable(f"Redis at {self.where}: {text}", job_id) from error
+            if says(error, "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN") or is_missing(error):
                 raise StoreUnavailable(f"Redis at {self.where}: {error}", job_id) from error
             if (refusal := refused(self.where, error, job_id)) is not None:
                 raise refusal from error
@@ -276,11 +277,11 @@ def _missing(replies: list[Any]) -> list[int]:
     return [index for index, reply in enumerate(replies) if is_missing(reply)]
 
 
-_PASSING = (redis.exceptions.ClusterDownError, redis.exceptions.MasterDownError, redis.exceptions.TryAgainError)
-# An AskError may be a MovedError: another node of the cluster has the slot, or will have it.
-_FAILED_OVER = (redis.exceptions.ReadOnlyError, redis.exceptions.MasterDownError, redis.exceptions.AskError)
+_MOVED = ("MOVED", "ASK")  # another node of the cluster has the slot, or will have it
 
 
 def _leads_elsewhere(error: object) -> bool:
     """True for the error of a server that is no longer the master, or is cut off from its replicas."""
-    return isinstance(error, _FAILED_OVER) or (isinstance(error, Exception) and "NOREPLICAS" in str(error))
+    return isinstance(error, Exception) and (
+        says(error, "READONLY", "MASTERDOWN", *_MOVED) or "NOREPLICAS" in str(error)
+    )

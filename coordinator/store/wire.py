@@ -53,7 +53,23 @@ def unavailable(where: str, error: Exception, job_id: str | None) -> StoreUnavai
     return StoreUnavailable(f"Redis at {where}: {error}", job_id)
 
 
-# redis-py turns a known first word of an error into a class, and removes it from the text.
+# redis-py turns a known first word of an error into a class, and removes it from the text. In redis-py 5 only its
+# client of a cluster knows most of these.
+_WORDS = {
+    "ASK": redis.exceptions.AskError,
+    "CLUSTERDOWN": redis.exceptions.ClusterDownError,
+    "MASTERDOWN": redis.exceptions.MasterDownError,
+    "MOVED": redis.exceptions.MovedError,
+    "READONLY": redis.exceptions.ReadOnlyError,
+    "TRYAGAIN": redis.exceptions.TryAgainError,
+}
+
+
+def says(error: Exception, *words: str) -> bool:
+    """True for an error that began with one of these words when Redis sent it."""
+    return isinstance(error, tuple(_WORDS[word] for word in words if word in _WORDS)) or str(error).startswith(words)
+
+
 _REFUSALS = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
 _REFUSING = ("OOM ", "READONLY", "MISCONF", "NOREPLICAS")
 _FORBIDDEN = ("NOPERM", "ACL failure", "The user executing the script can't")
