@@ -14,6 +14,7 @@ NAMES = (
     "keyed", "submits", "awaited", "latency", "stages", "redis_time", "locks", "grabs", "contended", "size", "many",
     "fairness", "placement", "idle", "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "neighbours",
     "replicas", "nodelist", "members", "level", "moves", "entries", "events", "pipeline", "history", "pages", "imports",
+    "capacity",
 )  # fmt: skip
 
 ASIDE = ("peers",)
