@@ -90,7 +90,7 @@ def install(row: Row, python: str, folder: Path) -> Path:
     _uv("venv", "--clear", "--no-python-downloads", "--python", python, str(folder / "venv"))
     own = folder / "venv" / "bin" / "python"
     pins = (f"celery=={row.celery}", f"kombu=={row.kombu}", f"redis=={row.redis}")
-    extras = (f"--extra={name}" for name in ("asyncio", "embedded", "postgres", "service"))
+    extras = (f"--extra={name}" for name in ("asyncio", "dashboard", "embedded", "flower", "postgres", "service"))
     to = ("pip", "install", "--compile-bytecode", "--python", str(own))  # the tests start hundreds of processes
     _uv(*to, "-r", "pyproject.toml", *extras, *TOOLS, *row.also, *(() if row.forced else pins))
     if row.forced:
