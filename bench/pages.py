@@ -31,7 +31,9 @@ PAGES = {
     "a lane": "/lane?key=lane/1", "jobs": "/jobs", "failed jobs of an hour": "/jobs?state=failed&since=1h",
     "a task of no job": "/jobs?task=none",
     "a job": "/job?id=copy 1", "nodes": "/nodes", "a node": "/node?name=bench", "schedule": "/schedule",
-    "actions": "/actions", "the form of an act on all that wait": "/act/cancel-all?state=waiting",
+    "actions": "/actions", "the form of an act on all lanes' jobs": "/act/cancel-all?state=ready",
+    "the form of an act that finds none": "/act/cancel-all?state=waiting",
+    "the form of an act on all lanes": "/act/pause-all?key=lane/*",
 }  # fmt: skip
 OWN = ["/lanes", "/lane?key=lane/1", "/jobs", "/nodes", "/actions"]
 

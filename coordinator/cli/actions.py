@@ -239,11 +239,12 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 def plan_text(plan: Plan) -> str:
     """The plan as a table, and what starts."""
     left = [f"{plan.at_work} at work stay as they are"] if plan.at_work else []
+    more = "" if plan.complete else " or more"
     if not plan.count:
-        return "\n".join([f"{plan.act} would change nothing", *left])
+        return "\n".join([f"{plan.act} would change nothing{more and ' of what half a second was enough for'}", *left])
     lines = [table(("would be hit", "state", "becomes"), ((hit.thing, hit.state, hit.becomes) for hit in plan.hits))]
     if plan.count > len(plan.hits):
-        lines.append(f"and {plan.count - len(plan.hits)} more")
+        lines.append(f"and {plan.count - len(plan.hits)}{more} more")
     return "\n".join([*lines, *left, f"starts then: {', '.join(plan.starts) or 'nothing'}"])
 
 
@@ -304,12 +305,13 @@ def _act_on_many(coordinator: Coordinator, verb: str, dry_run: bool, asked: dict
     as_json_, yes = asked.pop("as_json_"), asked.pop("yes")
     wanted = cast(ActingOn, asked)
     plan = coordinator.act(cast(Verb, verb), dry_run=True, **wanted)
-    if dry_run or not plan.count:
+    if dry_run or (plan.complete and not plan.count):
         _show(_shown_plan(plan) if dry_run else ({"done": 0}, plan_text(plan)), as_json_)
         return
     thing = "lane" if verb in LANE_VERBS else "job"
     if not yes:
-        click.confirm(f"{verb} {_several(plan.count, thing)}?", abort=True, err=True)
+        more = "" if plan.complete else " or more"
+        click.confirm(f"{verb} {_several(plan.count, thing)}{more}?", abort=True, err=True)
     done, terminal = 0, sys.stderr.isatty()
     with click.progressbar(length=plan.count, label=verb, file=sys.stderr, hidden=not terminal) as bar:
         for progress in coordinator.act(cast(Verb, verb), **wanted):

@@ -9,12 +9,12 @@ from typing import cast
 
 from coordinator.author import Acting
 from coordinator.dashboard.extend import Act, Asked, Field
-from coordinator.dashboard.show import many, url
+from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.search import FILTERS, JobFilter
 from coordinator.jobs.states import End
-from coordinator.lanes.bulk import LANE_VERBS, MOST_COUNTED, ON_STATES, ActingOn, Progress, Verb
+from coordinator.lanes.bulk import LANE_VERBS, ON_STATES, ActingOn, Progress, Verb
 from coordinator.lanes.plan import Hit, Plan
 
 _SHOWN = 20  # things that a plan names
@@ -71,13 +71,14 @@ def _planned(call: Callable[[Asked], Plan]) -> Callable[[Asked], list[str]]:
     def plan(asked: Asked) -> list[str]:
         found = call(asked)
         if not found.count:
-            return ["Nothing would change."]
+            return ["Nothing would change."] if found.complete else ["Half a second was too short to find any."]
         kind = found.hits[0].thing.partition(" ")[0] if found.hits else "job"
         first = f"; the first {_SHOWN}:" if found.count > _SHOWN else ":"
-        lines = [f"{many(found.count, MOST_COUNTED)} {kind}s{first}"] if found.count > 1 else []
+        more = "" if found.complete else "+"
+        lines = [f"{found.count:,}{more} {kind}s{first}"] if found.count > 1 or more else []
         lines += [_words(asked, found.act, hit) for hit in found.hits[:_SHOWN]]
         if found.count > _SHOWN:
-            lines.append(f"and {many(found.count - _SHOWN, MOST_COUNTED - _SHOWN)} more")
+            lines.append(f"and {found.count - _SHOWN:,}{more} more")
         starts = ", ".join(f"job {name}" for name in found.starts[:_SHOWN])
         rest = f" and {len(found.starts) - _SHOWN:,} more" if len(found.starts) > _SHOWN else ""
         ends = "starts" if len(found.starts) == 1 else "start"

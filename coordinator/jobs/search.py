@@ -113,9 +113,6 @@ def search(
     store: Store, most: int = 50, after: str = "", hidden: Hidden | None = None, **asked: Unpack[JobFilter]
 ) -> Found:  # fmt: skip
     """Find the jobs of a JobFilter, at most `most` of them. `text` finds nothing hidden. Raises InvalidJob."""
-    unknown = sorted(asked.keys() - set(FILTERS))
-    if unknown:
-        raise InvalidJob(f"no filter {unknown[0]!r}{validation.near(unknown[0], FILTERS)}: {', '.join(FILTERS)}")
     look = _Search(store, _read(store, asked), hidden)
     validation.count("most", most, 1)
     ids: list[str] = []
@@ -140,11 +137,15 @@ def count(store: Store, seconds: float, hidden: Hidden | None = None, **asked: U
     return number, not look.partial
 
 
+def looked(store: Store, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> Iterator[str]:
+    """Yield the id of each job at which the walk looks, "" where it does not fit. One that moves on may come twice."""
+    for _, job_id in _Search(store, _read(store, asked), hidden).candidates():
+        yield job_id
+
+
 def living(store: Store) -> Iterator[str]:
     """Yield the id of each job that is not over, as the walk comes to it. One that moves on may come twice."""
-    for _, job_id in _Search(store, _read(store, {"state": [*_APART, *_IN_LINE]})).candidates():
-        if job_id:
-            yield job_id
+    return filter(None, looked(store, state=[*_APART, *_IN_LINE]))
 
 
 def _opened(after: str) -> tuple[int, list[str]]:
@@ -162,6 +163,9 @@ def _closed(part: int, place: list[str]) -> str:
 
 
 def _read(store: Store, asked: JobFilter) -> _Wanted:
+    unknown = sorted(asked.keys() - set(FILTERS))
+    if unknown:
+        raise InvalidJob(f"no filter {unknown[0]!r}{validation.near(unknown[0], FILTERS)}: {', '.join(FILTERS)}")
     for name, value in asked.items():
         if name not in ("state", "since", "until") and not isinstance(value, str | None):
             raise InvalidJob(f"{name} is text, not {validation.shown(value)}")

@@ -6,8 +6,10 @@ has one line for the whole act, which its first step writes; each job's record, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, cast, get_args
 from uuid import uuid4
 
@@ -16,7 +18,7 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.hidden import Hidden
 from coordinator.jobs.record import TERMINAL
-from coordinator.jobs.search import STATES, JobFilter, pages, search
+from coordinator.jobs.search import STATES, JobFilter, looked, pages, search
 from coordinator.jobs.states import End
 from coordinator.lanes.client import check_limit
 from coordinator.lanes.plan import MOST_SHOWN, Plan, Projection, of_cancel, of_lanes, of_move, of_releases, of_retry
@@ -32,6 +34,7 @@ LANE_VERBS = get_args(OnLanes)
 VERBS = (*get_args(OnJobs), *LANE_VERBS)
 PORTION = 100
 MOST_COUNTED = 10_000  # by a plan
+COUNTS = 0.5  # seconds of a plan until it counts no further
 ON_STATES = {
     "cancel": tuple(state for state in STATES if state not in TERMINAL),
     "retry": ("held", "retrying", *(state for state in STATES if state in TERMINAL and state != "succeeded")),
@@ -75,9 +78,13 @@ class Bulk(Generic[T]):
         if not named:
             raise InvalidJob(f"{verb} on a filter: name at least one, such as {'state or ' * (verb in ON_STATES)}key")
 
-    def portions(self, most: int) -> Iterator[list[T]]:
-        """Yield what the act can change, as the walk comes to it."""
+    def looked(self, most: int) -> Iterator[list[T]]:
+        """Yield what the act can change among the next `most` at which the walk looks."""
         raise NotImplementedError
+
+    def portions(self, most: int) -> Iterator[list[T]]:
+        """Yield what the act can change, as it is to be acted on."""
+        return filter(None, self.looked(most))
 
     def planned(self, look: Projection, things: list[T]) -> Plan:
         raise NotImplementedError
@@ -87,18 +94,19 @@ class Bulk(Generic[T]):
         raise NotImplementedError
 
     def count(self) -> int:
-        return sum(len(portion) for portion in self.portions(MOST_SHOWN))
+        return sum(len(portion) for portion in self.looked(MOST_SHOWN))
 
     def plan(self) -> Plan:
-        """What the act would do. `hits` has the first 1,000; it counts to 10,000 or a little more, and no further."""
-        things, count = list[T](), 0
-        for portion in self.portions(MOST_SHOWN):
+        """What the act would do. `hits` has the first 1,000; it counts for half a second, or to some 10,000."""
+        things, count, complete, ends = list[T](), 0, True, time.monotonic() + COUNTS
+        for portion in self.looked(MOST_SHOWN):
             things += portion[: MOST_SHOWN - len(things)]
             count += len(portion)
-            if count >= MOST_COUNTED:
+            if count >= MOST_COUNTED or time.monotonic() > ends:
+                complete = False
                 break
         found = self.planned(Projection(self._store), things)
-        return Plan(found.act, found.hits, found.starts, count - len(things) + len(found.hits), found.as_of)
+        return replace(found, count=count - len(things) + len(found.hits), complete=complete)
 
     def run(self, acting: Acting) -> Iterator[Progress]:
         """Act, and yield the progress: at the beginning, and after each portion."""
@@ -131,16 +139,17 @@ class _Jobs(Bulk[str]):
         priority = how.get("priority")
         self._priority = None if priority is None else validation.priority(priority)
 
-    def portions(self, most: int) -> Iterator[list[str]]:
-        """A moved job would be met again, and the first to go to the front would be the last: they are found first."""
-        if self._verb != "move":
-            yield from self._found(most)
-            return
-        ids = list(dict.fromkeys(job_id for portion in self._found(most) for job_id in portion))
-        ids = ids[::-1] if self._to == "front" else ids
-        yield from (ids[at : at + most] for at in range(0, len(ids), most))
+    def looked(self, most: int) -> Iterator[list[str]]:
+        ids = looked(self._store, self._hidden, **self._wanted)
+        while portion := list(islice(ids, most)):
+            yield [job_id for job_id in portion if job_id]
 
-    def _found(self, most: int) -> Iterator[list[str]]:
+    def portions(self, most: int) -> Iterator[list[str]]:
+        """A moved job would be met again, so all are found first. Others are found anew just before each portion."""
+        if self._verb == "move":
+            ids = self._ordered(list(dict.fromkeys(job_id for portion in self.looked(most) for job_id in portion)))
+            yield from (ids[at : at + most] for at in range(0, len(ids), most))
+            return
         after = ""
         while True:
             found = search(self._store, most, after, self._hidden, **self._wanted)
@@ -150,8 +159,12 @@ class _Jobs(Bulk[str]):
             if not after:
                 return
 
+    def _ordered(self, ids: list[str]) -> list[str]:
+        """The last one to go to the front is the first there."""
+        return ids[::-1] if self._verb == "move" and self._to == "front" else ids
+
     def planned(self, look: Projection, things: list[str]) -> Plan:
-        jobs = look.existing(things)
+        jobs = look.existing(self._ordered(things))
         if self._verb == "move":
             return of_move(look, jobs, self._priority, self._to)
         return of_cancel(look, jobs) if self._verb == "cancel" else of_retry(look, jobs, self._to)
@@ -176,11 +189,10 @@ class _Lanes(Bulk[Lane]):
             raise InvalidJob("limit on a filter: say how many jobs of a lane may run at once, such as limit=2")
         self._limit = check_limit(how.get("limit", 1))
 
-    def portions(self, most: int) -> Iterator[list[Lane]]:
+    def looked(self, most: int) -> Iterator[list[Lane]]:
         key, prefix = self._key.removesuffix("*"), self._key.endswith(("/", "*"))
         for keys in pages(self._store, key, "", most) if prefix else [[key]]:
-            if lanes := [lane for lane in look(self._store, keys, 1) if self._changes(lane)]:
-                yield lanes
+            yield [lane for lane in look(self._store, keys, 1) if self._changes(lane)]
 
     def _changes(self, lane: Lane) -> bool:
         if self._verb == "limit":

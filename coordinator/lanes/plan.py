@@ -7,6 +7,7 @@ nothing comes between. tests/proof/test_plans.py holds plans and acts together o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -46,8 +47,8 @@ class Plan:
     """What an act would do, at the moment `as_of`.
 
     `starts`: the jobs that become ready, or get their lock, once the hits have left their lanes: at once, or once the
-    process of a hit was stopped. `count`: of all hits; `hits` has the first of them. `at_work`: how many jobs a
-    retarget leaves as they are, since they run or are parked.
+    process of a hit was stopped. `count`: of all hits; `hits` has the first of them; `complete`: False where it was
+    counted no further. `at_work`: how many jobs a retarget leaves as they are, since they run or are parked.
     """
 
     act: str
@@ -56,6 +57,7 @@ class Plan:
     count: int
     as_of: datetime
     at_work: int = 0
+    complete: bool = True
 
 
 class JobSeen:
@@ -88,7 +90,7 @@ class Projection:
         self.limits: dict[str, int] = {}
         self._joined: list[JobSeen] = []
         self._called_back: set[str] = set()
-        self._placed: dict[str, float] = {}  # the scores of jobs that come to other places
+        self._placed: dict[str, dict[str, float]] = {}  # by key: the scores of jobs that come to other places
         self._lines: dict[str, tuple[int, dict[str, float]]] = {}
         self._clock = store.clock()
 
@@ -114,24 +116,36 @@ class Projection:
 
     def line(self, key: str) -> tuple[int, list[JobSeen]]:
         """How many jobs of the lane may run, 0 where it is paused; and its first jobs, as they will stand."""
-        placed = {job_id: score for job_id, score in self._placed.items() if key in self._jobs[job_id].keys}
-        if key not in self._lines:
-            leaving = sum(key in keys for keys in self.gone.values()) + len(placed)
-            [lane] = look(self.store, [key], 1)
-            limit = 0 if lane.pause else lane.limit
-            bound = 2 * max(lane.limit, self.limits.get(key, 0), 1) + leaving + 3
-            members = scored(self.store.read("ZRANGE", self.store.key("line", key), 0, bound, "WITHSCORES"))
-            self._lines[key] = limit, {one.decode(): at for one, at in members if not one.startswith(b"\1")}
+        placed = self._placed.get(key, {})
+        self.read_lines([key])
         limit, line = self._lines[key]
         jobs = self.jobs(job_id for job_id in line | placed if job_id not in self.gone)
         scores = line | placed
         jobs.sort(key=lambda job: (scores[job.id] if job.state == "waiting" else -math.inf, job.id))
         return self.limits.get(key, limit), jobs
 
+    def read_lines(self, keys: Iterable[str]) -> None:
+        """Read those lines that were not, in a few round trips, as far as the jobs that are gone or placed reach."""
+        if not (unread := [key for key in keys if key not in self._lines]):
+            return
+        leaving = Counter(key for keys in self.gone.values() for key in keys)
+        leaving.update({key: len(placed) for key, placed in self._placed.items()})
+        lanes = look(self.store, unread, 1)
+        bounds = [2 * max(one.limit, self.limits.get(one.key, 0), 1) + leaving[one.key] + 3 for one in lanes]
+        asked = [
+            ("ZRANGE", self.store.key("line", lane.key), 0, bound, "WITHSCORES")
+            for lane, bound in zip(lanes, bounds, strict=True)
+        ]
+        for lane, members in zip(lanes, self.store.read_many(asked), strict=True):
+            line = {one.decode(): at for one, at in scored(members) if not one.startswith(b"\1")}
+            self._lines[lane.key] = 0 if lane.pause else lane.limit, line
+        self.jobs(job_id for key in unread for job_id in self._lines[key][1])
+
     def place(self, job: JobSeen, score: float) -> None:
         """Let it wait at another place of its lines."""
         job.fields["state"] = "waiting"
-        self._placed[job.id] = score
+        for key in job.keys:
+            self._placed.setdefault(key, {})[job.id] = score
 
     def call_back(self, key: str) -> None:
         """Put the ready jobs that nobody claimed back to their places (steps/lane.lua)."""
@@ -153,8 +167,10 @@ class Projection:
     def starts(self) -> list[str]:
         """The jobs that wait and then start."""
         found: dict[str, None] = {}
-        touched = (tuple(self.limits), *self.gone.values(), *(self._jobs[job_id].keys for job_id in self._placed))
-        for key in list(dict.fromkeys(key for keys in touched for key in keys)):
+        touched = (tuple(self.limits), *self.gone.values(), tuple(self._placed))
+        every = dict.fromkeys(key for keys in touched for key in keys)
+        self.read_lines(every)
+        for key in every:
             while silent := [job for job in self._starting(key) if self._is_silent(job)]:
                 self.gone[silent[0].id] = silent[0].keys
             found |= dict.fromkeys(job.id for job in self._starting(key) if job.id not in self._called_back)
@@ -277,6 +293,7 @@ def of_lanes(look: Projection, act: str, lanes: Iterable[Lane], limit: int) -> P
         else:
             look.limits[lane.key] = 0 if act == "pause" else lane.limit
         hits.append(Hit(f"lane {lane.key}", state, becomes))
+    look.read_lines(lane.key for lane in lanes)
     for lane in lanes:
         if act == "pause" or (act == "limit" and limit < lane.limit):
             look.call_back(lane.key)

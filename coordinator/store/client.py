@@ -43,6 +43,12 @@ def until(deadline: float) -> Iterator[None]:
         _deadline.reset(before)
 
 
+def left() -> float | None:
+    """The seconds until the deadline of `until`; None where there is none."""
+    deadline = _deadline.get()
+    return None if deadline is None else deadline - time.monotonic()
+
+
 class Store:
     """Redis as one installation of the coordinator sees it. Cheap to create: connects at the first call.
 
@@ -226,7 +232,7 @@ class Store:
         """Run `ask`. Redis' connection errors become StoreUnavailable, its refusals StoreRefused, and a text that UTF-8
         cannot encode becomes InvalidJob. Raises TimeoutError behind the deadline of `until`.
         """
-        if (deadline := _deadline.get()) and time.monotonic() > deadline:
+        if (seconds := left()) is not None and seconds < 0:
             raise TimeoutError("the time for these calls is over")
         try:
             return ask()

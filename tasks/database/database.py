@@ -11,16 +11,20 @@ one that dies on the way leaves what was there.
 
 A migration only adds tables, and columns that may stay empty. So a node of an older version goes on beside a migrated
 database, with the processes that it still starts. A node, beat or command of an older version does not start there.
+
+What the dashboard asks ends with the time of its page (`coordinator.store.client.until`): each database stops a query
+that goes on behind it.
 """
 
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
-from typing import Required, TypedDict
+from typing import Required, TypedDict, cast
 from weakref import ref
 
 from sqlalchemy import (
@@ -28,6 +32,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Engine,
+    ExceptionContext,
     MetaData,
     String,
     Table,
@@ -42,6 +47,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
+from coordinator.store.client import left
 from tasks.database.columns import upsert
 from tasks.database.group import Group
 from tasks.version import VERSION
@@ -90,6 +96,8 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
     between uses.
     """
     engine = create_engine(url, connect_args=_patience(make_url(url)), **(KEPT if keeps else CLOSED))
+    event.listen(engine, "begin", _limit)
+    event.listen(engine, "handle_error", _say_too_late)
     if keeps:
         os.register_at_fork(before=partial(_close, ref(engine)))
     if engine.dialect.name != "sqlite":
@@ -118,6 +126,23 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
             _claim(connection, str(path), host)
             _update_tables(connection, group, may_be_newer)
     return engine
+
+
+def _limit(connection: Connection) -> None:
+    """Have the database stop what this transaction asks, once the time of its page is over."""
+    seconds = left()
+    if connection.dialect.name != "sqlite":
+        if seconds is not None:
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, int(1000 * seconds) + 1)}")
+        return
+    ends = time.monotonic() + (seconds or 0)
+    over = None if seconds is None else lambda: time.monotonic() > ends  # None: a kept connection had another
+    cast(SqliteConnection, connection.connection.dbapi_connection).set_progress_handler(over, 10_000)
+
+
+def _say_too_late(context: ExceptionContext) -> None:
+    if (seconds := left()) is not None and seconds <= 0:
+        raise TimeoutError("the time for these queries is over") from context.original_exception
 
 
 def _close(reference: "ref[Engine]") -> None:

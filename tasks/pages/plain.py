@@ -18,7 +18,7 @@ def plainly(answer: Callable[[Asked], T]) -> Callable[[Asked], T]:
     def call(asked: Asked) -> T:
         try:
             return answer(asked)
-        except CoordinatorError:
+        except (CoordinatorError, TimeoutError):
             raise
         except Exception as error:
             if (text := sentence(error)) is None:

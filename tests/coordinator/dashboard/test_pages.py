@@ -374,6 +374,22 @@ def test_an_act_that_takes_long_goes_on_and_says_how_far_it_is(
     assert client.get("/doing?id=nobody").status_code == 404
 
 
+def test_the_form_of_an_act_counts_for_half_a_second_and_says_that_there_may_be_more(
+    coordinator: Coordinator, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.lanes.bulk.COUNTS", 0.0)
+    monkeypatch.setattr("coordinator.lanes.bulk.MOST_SHOWN", 3)
+    node = Puppet(coordinator.store)
+    for number in range(7):
+        node.submit(f"c/{number}")
+    client, said = visit(coordinator), dict[str, list[str]]()
+    for state in ("ready", "waiting"):
+        said[state] = client.post("/api/act/cancel-all?dry_run=true", json={"state": state, "why": "so"}).json()["plan"]
+    assert said["ready"][0] == "3+ jobs:"
+    assert said["waiting"] == ["Half a second was too short to find any."]
+    assert "+ lanes" in client.get("/act/pause-all?key=c/*").text
+
+
 def test_lanes_come_page_by_page(coordinator: Coordinator, visit: Visit) -> None:
     for n in range(60):
         coordinator.set_limit(f"lane/{n:02}", 2, why="so")

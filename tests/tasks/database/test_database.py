@@ -1,6 +1,7 @@
 """The tables of a database are brought up to date: by one of many, whole or not at all, and never backwards."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE
@@ -12,6 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, text
 from sqlalchemy.exc import OperationalError
 
+from coordinator.store.client import until
 from tasks.batches.schema import BATCHES
 from tasks.batches.schema import metadata as batch_tables
 from tasks.catalog.catalog import Catalog
@@ -211,6 +213,22 @@ def test_who_may_not_run_a_migration_is_told_which_one_is_missing(
     assert "tables of the crates have version 0001" in said
     assert "needs 0002. It could not migrate them: must be owner of table crates" in said
     assert crates(opened(group)) == ["first", "second"]
+
+
+@IN_BOTH
+def test_a_query_ends_with_the_time_of_its_page_and_those_after_it_have_none(group: Group, opened: Opened) -> None:
+    engine = opened(group, keeps=True)
+
+    def count(to: int) -> int:
+        numbers = (
+            f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {to}) SELECT max(i) FROM n"
+        )
+        with engine.connect() as connection:
+            return int(connection.execute(text(numbers)).scalar_one())
+
+    with within(20), until(time.monotonic() + 0.3), pytest.raises(TimeoutError, match="time for these queries"):
+        count(2**31 - 1)
+    assert count(100_000) == 100_000
 
 
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Extension
 from coordinator.author import Author, Role
-from coordinator.dashboard import dashboard
+from coordinator.dashboard import Asked, Page, Pages, dashboard
 from tasks.cli.extension import batches
 from tasks.components import Components, look
+from tasks.pages.plain import plainly
 from tests.coordinator.dashboard.stage import TestClient
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 EVIL = "<script>alert(1)</script>-RT1"
 
@@ -112,6 +114,25 @@ def test_a_viewer_sees_all_and_changes_nothing(components: Components) -> None:
         assert "/act/item-stop" not in client.get("/item?id=B1-RT1").text
         assert "You may not do this" in act(client, "item-stop", id="B1-RT1")
     assert components.items.events("B1-RT1") == []
+
+
+def test_a_slow_query_of_a_page_is_stopped_and_its_thread_reads_the_next_page(
+    components: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.dashboard.app.PATIENCE", 0.5)
+    monkeypatch.setattr("coordinator.dashboard.app.READERS", 1)
+
+    def slow(_: Asked) -> Page:
+        with components.items.engine.connect() as connection:
+            numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+            connection.exec_driver_sql(numbers)
+        return Page("items.html", "Items")
+
+    components.coordinator.extend(Extension("slow", pages=lambda: Pages([], {"/slow": plainly(slow)})))
+    with visit(components) as client:
+        answer = client.get("/slow")
+        assert (answer.status_code, "This page took too long" in answer.text) == (503, True)
+        wait_until(lambda: client.get("/components").status_code == 200)
 
 
 def test_components_say_what_they_work_on_or_why_they_are_idle(components: Components) -> None:
