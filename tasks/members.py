@@ -7,24 +7,26 @@ import hashlib
 import secrets
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import NamedTuple
 
 from coordinator import CoordinatorError, UnknownEntry, UnknownJob
 from coordinator.author import act_of, refuses_viewers
 from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.codes import Codes, cause
-from coordinator.scheduler.entries import next_tick
+from coordinator.lanes.view import Lane, look
+from coordinator.scheduler.entries import next_ticks
 from coordinator.store.values import Json
 from tasks import instants, requests
 from tasks.app import coordinator
+from tasks.catalog.catalog import MemberSummary
 from tasks.catalog.former import former
 from tasks.catalog.former import purge as purge_catalog
 from tasks.database import UnusableDatabase
-from tasks.harvest.silence import silence
+from tasks.documents.copy import Copy
 from tasks.member_node import changes
 from tasks.member_node.member import Member
 from tasks.nodelist.entries import KEPT, Kept, Proposal
@@ -99,13 +101,27 @@ class Condition:
 
 
 def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
-    catalog, member = here.catalog, listed and listed.member
-    summary = catalog.summary(member_id)
-    silent = silence(catalog, member_id)
-    lane = coordinator.lane(lane_of(member_id), 1)
-    reasons = Counter(failure.reason for failure in catalog.failed(member_id, limit=1000))
-    obstacle = _obstacle(listed)
-    schedule = member and scheduled(member, here.settings.zone)
+    [found] = conditions_of([member_id], {member_id: listed} if listed else {}, here)
+    return found
+
+
+def conditions_of(names: Sequence[str], listed: Mapping[str, Listed], here: Holdings) -> list[Condition]:
+    """The conditions of these members, in a few round trips."""
+    store, keys = coordinator.store, [lane_of(name) for name in names]
+    read = here.nodelist.document.read(), here.settings.zone, here.catalog.summaries(names)
+    return [
+        _condition_of(name, listed.get(name), lane, tick, *read)
+        for name, lane, tick in zip(names, look(store, keys, 1), next_ticks(store, keys), strict=True)
+    ]
+
+
+def _condition_of(
+    member_id: str, listed: Listed | None, lane: Lane, tick: datetime | None, copy: Copy, zone: tzinfo,
+    summaries: Mapping[str, MemberSummary],
+) -> Condition:  # fmt: skip
+    member, summary, obstacle = listed and listed.member, summaries[member_id], _obstacle(listed)
+    schedule = member and scheduled(member, zone)
+    alone = summary.alone_until
     return Condition(
         member=member_id,
         approved=bool(listed and listed.approved),
@@ -115,14 +131,14 @@ def condition(member_id: str, listed: Listed | None, here: Holdings) -> Conditio
         objects=summary.objects,
         gone=summary.gone,
         failed=summary.failed,
-        failures=dict(reasons.most_common()),
-        next_tick=None if obstacle else next_tick(coordinator.store, lane_of(member_id)),
+        failures=dict(Counter(summary.reasons).most_common()),
+        next_tick=None if obstacle else tick,
         unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
-        left_alone_until=silent.until if silent and silent.until > instants.now() else None,
+        left_alone_until=alone if alone and alone > instants.now() else None,
         last_run=summary.ran_at,
         outcome=summary.outcome,
         error=summary.error,
-        proposes=proposals(member_id, listed, here),
+        proposes=proposals(member_id, copy) if listed else {},
     )
 
 
@@ -133,10 +149,9 @@ def _obstacle(listed: Listed | None) -> str | None:
     return listed.member.obstacle if listed.approved else _UNAPPROVED
 
 
-def proposals(member_id: str, listed: Listed | None, here: Holdings, *, refused: bool = False) -> dict[str, Proposal]:
+def proposals(member_id: str, copy: Copy, *, refused: bool = False) -> dict[str, Proposal]:
     """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
-    entries = here.nodelist.document.read().value(KEPT + member_id) if listed else None
-    known: dict[str, Proposal] = (entries or {}).get("proposals", {})
+    known: dict[str, Proposal] = (copy.value(KEPT + member_id) or {}).get("proposals", {})
     return {field: one for field, one in known.items() if refused or "refused" not in one}
 
 
@@ -145,7 +160,7 @@ def conditions(here: Holdings, after: str = "", most: int | None = None) -> list
     listed = here.nodelist.listed()
     names = [*listed, *former(here.catalog, listed)]
     first = names.index(after) + 1 if after in names else 0
-    return [condition(member_id, listed.get(member_id), here) for member_id in names[first:][:most]]
+    return conditions_of(names[first:][:most], listed, here)
 
 
 def why(member: str) -> Why:
@@ -311,9 +326,9 @@ def refuse(member: str, fields: Sequence[str] = (), *, why: str, by: str, ticket
 
 def _chosen(member: str, fields: Sequence[str]) -> dict[str, Proposal]:
     here = service()
-    if (listed := here.nodelist.listed().get(member)) is None:
+    if member not in here.nodelist.listed():
         raise UnknownMember(member)
-    known = proposals(member, listed, here, refused=bool(fields))
+    known = proposals(member, here.nodelist.document.read(), refused=bool(fields))
     if not known or not known.keys() >= {*fields}:
         raise ValueError(f"{member} proposes {', '.join(known) or 'nothing'}")
     return {field: known[field] for field in fields or known}

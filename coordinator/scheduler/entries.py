@@ -248,5 +248,10 @@ def run_id(name: str, token: str) -> OwnId:
 
 def next_tick(store: Store, name: str) -> datetime | None:
     """The instant at which the entry is due next; None when no beat knows it, or when it is never due again."""
-    next_ms = store.read("HGET", store.key("tick", name), "next")
-    return instant(int(next_ms)) if next_ms and int(next_ms) else None
+    return next_ticks(store, [name])[0]
+
+
+def next_ticks(store: Store, names: Sequence[str]) -> list[datetime | None]:
+    """The same of many entries, in one round trip."""
+    replies = store.read_many([("HGET", store.key("tick", name), "next") for name in names]) if names else ()
+    return [instant(int(at)) if at and int(at) else None for at in replies]

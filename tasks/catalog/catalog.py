@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, Exists, delete, exists, func, select, update
+from sqlalchemy import Connection, Engine, Exists, RowMapping, Table, delete, exists, func, select, update
 
 from tasks.catalog.schema import CATALOG, cursors, failures, gone, members, objects
 from tasks.database import Value, insert, open_database, portions, upsert
@@ -74,7 +74,10 @@ class Cursor(NamedTuple):
 
 
 class MemberSummary(NamedTuple):
-    """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`."""
+    """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`.
+
+    `reasons`: how many failed for which. `alone_until`: ticks do nothing until then, since the member was silent.
+    """
 
     objects: int
     failed: int
@@ -82,6 +85,8 @@ class MemberSummary(NamedTuple):
     outcome: str | None
     error: str | None
     gone: int
+    reasons: dict[str, int]
+    alone_until: datetime | None
 
 
 class Catalog:
@@ -201,15 +206,27 @@ class Catalog:
             return connection.execute(query).scalar()
 
     def summary(self, member: str) -> MemberSummary:
+        return self.summaries([member])[member]
+
+    def summaries(self, names: Sequence[str]) -> dict[str, MemberSummary]:
+        """What is kept of each of these members, in a few queries."""
+        runs: dict[str, RowMapping] = {}
+        reasons: dict[str, dict[str, int]] = {name: {} for name in names}
+        counts: dict[Table, dict[str, int]] = {objects: {}, gone: {}}
         with self.engine.connect() as connection:
-            stored, failed, lost = (
-                connection.execute(select(func.count()).select_from(table).where(table.c.member == member)).scalar_one()
-                for table in (objects, failures, gone)
-            )
-            row = connection.execute(select(members).where(members.c.member == member)).first()
-        if row is None:
-            return MemberSummary(stored - lost, failed, None, None, None, lost)
-        return MemberSummary(stored - lost, failed, row.ran_at, row.outcome, row.error, lost)
+            for some in portions(names):
+                for table, found in counts.items():
+                    number = select(table.c.member, func.count()).where(table.c.member.in_(some))
+                    found |= {row[0]: row[1] for row in connection.execute(number.group_by(table.c.member))}
+                why = select(failures.c.member, failures.c.reason, func.count()).where(failures.c.member.in_(some))
+                for name, reason, count in connection.execute(why.group_by(failures.c.member, failures.c.reason)):
+                    reasons[name][reason] = count
+                last = select(members).where(members.c.member.in_(some))
+                runs |= {str(row["member"]): row for row in connection.execute(last).mappings()}
+        return {
+            name: _summary(counts[objects].get(name, 0), counts[gone].get(name, 0), reasons[name], runs.get(name))
+            for name in names
+        }
 
     def _record_failures(
         self, connection: Connection, member: str, failed: Sequence[Failed], now: datetime
@@ -232,6 +249,14 @@ class Catalog:
             )
         upsert(connection, failures, rows)
         return tries
+
+
+def _summary(stored: int, lost: int, reasons: dict[str, int], run: RowMapping | None) -> MemberSummary:
+    failed = sum(reasons.values())
+    if run is None:
+        return MemberSummary(stored - lost, failed, None, None, None, lost, reasons, None)
+    last = run["ran_at"], run["outcome"], run["error"]
+    return MemberSummary(stored - lost, failed, *last, lost, reasons, run["alone_until"])
 
 
 def storable(member: str, pid: str) -> bool:

@@ -31,7 +31,7 @@ def members(asked: Asked) -> Page:
     first = names.index(after) + 1 if after in names else 0
     shown = names[first : first + ROWS]
     values = {
-        "rows": [own.condition(name, listed.get(name), here) for name in shown],
+        "rows": own.conditions_of(shown, listed, here),
         "schedules": {name: _schedule(listed[name]) for name in shown if name in listed},
         "count": len(names),
         "more": names[first + ROWS - 1] if len(names) > first + ROWS else "",
