@@ -95,6 +95,15 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A Chromium for the tests of a file: while it lives, asyncio has a loop in this thread."""
+    from tests.harness.browser import chromium  # most test processes need none
+
+    with chromium() as browser:
+        yield browser
+
+
 @pytest.fixture(scope="session")
 def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
     """A RabbitMQ for this test process; it takes seconds to start. Tests keep apart by vhost."""

@@ -27,6 +27,7 @@ root: ContextVar[str] = ContextVar("coordinator_root", default="")
 MOST_TEXT = 4000  # characters of one value that a page shows
 _JUST = 5.0  # seconds
 _UTC = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?Z)")
+_CELL = re.compile(r"<t[dh](?= |>)")
 _TRIED = frozenset({"raised", "timed_out", "lost", "conflict", "stopped", "handed"})
 
 
@@ -143,6 +144,17 @@ def short(name: str) -> str:
     return name if len(name) < 20 else f"{name[:8]}…"
 
 
+def labelled(rows: str, heads: Sequence[str]) -> Markup:
+    """The rows of a table; each cell names the head of its column, which a telephone shows beside it."""
+    names = [Markup(head.lstrip("-=")).striptags() for head in heads]
+
+    def row(text: str) -> str:
+        left = iter(names)
+        return _CELL.sub(lambda cell: f'{cell[0]} data-head="{escape(next(left, ""))}"', text)
+
+    return Markup("<tr".join(map(row, str(rows).split("<tr"))))
+
+
 def parts(so_far: Mapping[str, float]) -> list[tuple[str, float, str]]:
     """The times of an answer as the parts of a bar: the last word of `running.job` or `waiting.lane` is no state."""
     return [(code.partition(".")[0], seconds, f"{code} {span(seconds)}") for code, seconds in so_far.items()]
@@ -217,7 +229,8 @@ def spark(values: Sequence[float], label: str, kind: str = "succeeded") -> Marku
 
 
 FILTERS: dict[str, Callable[..., object]] = {
-    "age": age, "ago": ago, "at": at, "by": by, "chain": chain, "due": due, "lane": shown_lane, "linked": linked,
+    "age": age, "ago": ago, "at": at, "by": by, "chain": chain, "due": due, "labelled": labelled,
+    "lane": shown_lane, "linked": linked,
     "many": many, "parts": parts, "runs": runs, "short": short, "shown": shown, "span": span, "timed": timed,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., object]] = {

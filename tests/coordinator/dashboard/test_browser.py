@@ -1,15 +1,11 @@
 """The dashboard as people meet it: in a real Chromium."""
 
-import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from shutil import which
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from celery import Celery
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -17,20 +13,9 @@ from coordinator import Coordinator
 from coordinator.author import Author
 from coordinator.dashboard import dashboard
 from tests.coordinator.dashboard.stage import EVIL, PAGES, TOKEN, Stage, flowered, served
+from tests.harness.browser import hold_sound, serious, tab_of
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
-
-AXE = (Path(__file__).parents[2] / "harness/axe/axe.min.js").read_text()
-SOUND = "axe.run({resultTypes: ['violations']}).then(r => r.violations.filter(v => /serious|critical/.test(v.impact)))"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with warnings.catch_warnings(), sync_playwright() as playwright:
-        warnings.simplefilter("ignore")
-        browser = playwright.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,46 +26,19 @@ def url(stage: Stage) -> Iterator[str]:
 
 @pytest.fixture
 def page(chromium: Browser, url: str) -> Iterator[Page]:
-    """A tab that is logged in; at the end, nothing was written to its console."""
-    tab = chromium.new_page(timezone_id="Asia/Tokyo", base_url=url)
-    wrong: list[str] = []
-
-    def write(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            wrong.append(message.text)
-
-    tab.on("console", write)
-    tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.goto(f"/?token={TOKEN}")
-    yield tab
-    tab.close()
-    assert not wrong
-
-
-def serious(tab: Page) -> list[Any]:
-    """The serious findings of axe-core."""
-    tab.evaluate(AXE)
-    return [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in tab.evaluate(SOUND)]
-
-
-def overflow(tab: Page) -> int:
-    return int(tab.evaluate("document.documentElement.scrollWidth - innerWidth"))
+    """A tab that is logged in."""
+    with tab_of(chromium, url, timezone_id="Asia/Tokyo") as tab:
+        tab.goto(f"/?token={TOKEN}")
+        yield tab
 
 
 @pytest.mark.parametrize("path", [*PAGES, f"/lane?{urlencode({'key': EVIL})}", "/act/pause?key=stock", "/nope"])
 def test_each_page_is_sound_wide_and_narrow_light_and_dark(page: Page, path: str) -> None:
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
-    page.set_viewport_size({"width": 360, "height": 740})
     if path == "/nope":
         assert page.request.get(path).status == 404
         return
-    page.goto(path)
-    assert overflow(page) <= 0
-    assert not serious(page)
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size({"width": 1280, "height": 800})
-    assert not serious(page)
-    assert overflow(page) <= 0
+    hold_sound(page, path)
 
 
 @pytest.mark.parametrize("door", ["flower", "mounted"])
@@ -171,6 +129,9 @@ def test_all_of_it_works_without_javascript(chromium: Browser, url: str, stage: 
         tab.locator("button:has-text('Resume')").click()
         assert "The lane goes on" in tab.locator(".done").inner_text()
         assert not stage.coordinator.lane("stock").paused
+        for path, shown in PAGES.items():
+            tab.goto(path)
+            assert shown in tab.content(), path
         tab.get_by_text("Lanes", exact=True).click()
         tab.locator("input[name=prefix]").fill("custo")
         tab.get_by_text("Show").click()

@@ -1,0 +1,56 @@
+"""Chromium, as people have it, and what each page must be in it: as wide as the window, and sound to axe-core."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+AXE = (Path(__file__).parent / "axe/axe.min.js").read_text()
+SOUND = "axe.run({resultTypes: ['violations']}).then(r => r.violations.filter(v => /serious|critical/.test(v.impact)))"
+SCROLLS = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    with warnings.catch_warnings(), sync_playwright() as playwright:
+        warnings.simplefilter("ignore")
+        browser = playwright.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def tab_of(browser: Browser, address: str, **context: Any) -> Iterator[Page]:
+    """A tab; at the end, nothing was written to its console."""
+    tab, wrong = browser.new_page(base_url=address, **context), list[str]()
+
+    def write(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            wrong.append(message.text)
+
+    tab.on("console", write)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    yield tab
+    tab.close()
+    assert not wrong
+
+
+def serious(tab: Page) -> list[Any]:
+    """The serious findings of axe-core."""
+    tab.evaluate(AXE)
+    return [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in tab.evaluate(SOUND)]
+
+
+def hold_sound(tab: Page, path: str, scrolls: bool = False) -> None:
+    """The page fits a telephone and a window, light and dark. `scrolls`: a table in it may be wider."""
+    for width, colours in ((360, "light"), (1280, "dark")):
+        tab.set_viewport_size({"width": width, "height": 800})
+        tab.emulate_media(color_scheme=colours)  # type: ignore[arg-type]
+        tab.goto(path)
+        assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert scrolls or not tab.evaluate(SCROLLS)
+        assert not serious(tab)
