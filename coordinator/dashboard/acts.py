@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
+from markupsafe import Markup
+
 from coordinator.author import Acting
 from coordinator.dashboard.extend import Act, Asked, Field
-from coordinator.dashboard.show import url
+from coordinator.dashboard.show import job_link, url
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.search import FILTERS, JobFilter
@@ -180,7 +182,7 @@ def _skip(asked: Asked) -> str:
 
 def _run(asked: Asked) -> str:
     job = asked.coordinator.entries.run_now(asked.text("name"), **_acting(asked))
-    return f"A beat runs it within a second or two, as {job}."
+    return Markup("A beat runs it within a second or two, as {}.").format(job_link(job))
 
 
 def _release_grab(asked: Asked) -> str:

@@ -20,6 +20,7 @@ from coordinator.dashboard.access import VISIT
 from coordinator.dashboard.doings import Doings
 from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import Act, Asked, Reading
+from coordinator.dashboard.show import plain
 from coordinator.diagnosis.cause import Why
 from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.summary import Summary
@@ -166,7 +167,7 @@ def api_of(
 
     def how_far(asked: Asked) -> ActProgress:
         one = doings.of(asked)
-        return ActProgress(one.done, one.total, one.over, one.said, one.trouble.text if one.trouble else "")
+        return ActProgress(one.done, one.total, one.over, plain(one.said), one.trouble.text if one.trouble else "")
 
     for path, reading in {**READINGS, "doing": Reading(ActProgress, how_far, ("id",)), **more}.items():
         parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in reading.names]
@@ -210,7 +211,7 @@ def _doer(coordinator: Coordinator, name: str, act: Act, read: Read, doings: Doi
             return _failed(error_page_of(error))
         if doing.trouble:
             return _failed(doing.trouble)
-        return ActAnswer(done=doing.said or "It goes on.", doing="" if doing.over else doing.id)
+        return ActAnswer(done=plain(doing.said) or "It goes on.", doing="" if doing.over else doing.id)
 
     answer.__annotations__ = {"request": Request, "values": model, "dry_run": bool}
     return answer

@@ -99,8 +99,8 @@ class Act:
 
     `title`: on the button. `thing`: the names of the values that say what it is done to; the page's link carries them.
     `does`: a sentence about the thing. `do`: does it, with the reason in `why` and `ticket`, for the current author,
-    whose role the function that it calls checks; gives a sentence about what happened. `plan`: the things that would be
-    hit, one line each. `back`: the page to go on with. `grave`: it ends or loses work.
+    whose role the function that it calls checks; gives a sentence about what happened, or Markup. `plan`: the things
+    that would be hit, one line each. `back`: the page to go on with. `grave`: it ends or loses work.
     `needs`: so many of `thing`, the first ones, must have a value. An act that takes long gives its progress first, an
     object with `done` and `total`, as often as it likes, and then the sentence.
     """

@@ -135,9 +135,17 @@ def linked(text: str, why: Why, thing: str = "") -> Markup:
     parts = [text.removeprefix(f"{thing} ")]
     for name in found:
         parts = [part for text in parts for part in re.split(f"({re.escape(name)})", text)]
+    return Markup("").join(job_link(one) if one in found else timed(one) for one in parts)
+
+
+def job_link(job_id: str) -> Markup:
     link = Markup('<a class="id" href="{}" title="{}">{}</a>')
-    linked = (link.format(url("/job", id=one), one, short(one)) if one in found else timed(one) for one in parts)
-    return Markup("").join(linked)
+    return link.format(url("/job", id=job_id), job_id, short(job_id))
+
+
+def plain(text: str) -> str:
+    """A text as JSON has it: without the links that a page may have in it."""
+    return text.striptags() if isinstance(text, Markup) else text
 
 
 def short(name: str) -> str:

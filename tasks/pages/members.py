@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from markupsafe import Markup
+
 from coordinator import UnknownJob
 from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab
-from coordinator.dashboard.show import url
+from coordinator.dashboard.show import job_link, url
 from tasks import members as own
 from tasks.app import coordinator
 from tasks.catalog.former import former
@@ -98,7 +100,7 @@ def _act(title: str, does: str, do: Callable[..., own.ActReport], grave: bool = 
 def _refresh(asked: Asked) -> str:
     complete = asked.text("what") == "complete"
     job_id = own.refresh(asked.text("id"), asked.text("pid") or None, complete=complete, **said(asked))
-    return f"Asked for. The sync is job {job_id}, once a node has read the request."
+    return Markup("Asked for. The sync is job {}, once a node has read the request.").format(job_link(job_id))
 
 
 REFRESH = Act(

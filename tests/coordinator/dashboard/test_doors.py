@@ -13,6 +13,8 @@ import flower.views
 import httpx
 import pytest
 from celery import Celery
+from flower.urls import settings
+from tornado.web import create_signed_value
 
 from coordinator import Coordinator
 from coordinator.celery_patches import flower as patch
@@ -56,6 +58,16 @@ def test_flowers_login_is_the_pages_login_under_its_prefix(shop: Celery) -> None
         assert "The limit is 3" in me.post("/act/limit", data=sent, headers={"Origin": url}).text
         with me.stream("GET", "/live?at=/locks") as events:
             assert "door" in next(text for text in events.iter_lines() if "door" in text)
+
+
+@pytest.mark.parametrize("user", ["ulla@example.com", "eve@example.org"])
+def test_who_logged_in_at_flower_by_oauth_acts_under_that_name(shop: Celery, user: str) -> None:
+    cookie = create_signed_value(settings["cookie_secret"], "user", user).decode()
+    with flowered(shop, auth=".*@example.com") as url:
+        answer = httpx.get(f"{url}/coordinator/lane?key=ledger", cookies={"user": cookie})
+    known = user == "ulla@example.com"
+    assert answer.status_code == (200 if known else 302)
+    assert (f">{user}</span>" in answer.text, "/act/pause" in answer.text) == (known, known)
 
 
 def test_flower_hands_on_no_more_of_a_body_than_the_pages_take(shop: Celery) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 from celery import Celery
+from pydantic import BaseModel
 
 from coordinator import Author, Coordinator
 from coordinator.author import acting
@@ -26,8 +27,9 @@ from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import EVIL, PAGES, Stage
 from tests.coordinator.dashboard.test_access import OURS
 from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_until, within
 
 ROOT = Path(__file__).parents[3]
 VENDORED = ROOT / "coordinator/dashboard/static/vendor"
@@ -235,8 +237,12 @@ DONE: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-def work() -> None:
+def work(_: object = None) -> None:
     """Never run here."""
+
+
+class Request(BaseModel, extra="forbid"):
+    """What an inbox takes in."""
 
 
 @pytest.fixture
@@ -467,6 +473,24 @@ def test_a_dead_redis_is_said_and_the_page_comes_back(own_redis: RedisServer, vi
         assert client.get("/api/counts").json()["error"] == "Redis does not answer"
         own_redis.start()
         wait_until(lambda: client.get("/").status_code == 200)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_pages_answer_while_the_broker_is_away(
+    redis_server: RedisServer, stage: Stage, visit: Visit, silent: bool
+) -> None:  # fmt: skip
+    own = stage.coordinator.settings
+    with Proxy(redis_server.port) as proxy, Celery("shop", set_as_current=False) as app:
+        app.conf.broker_url = f"redis://127.0.0.1:{proxy.port if silent else 1}/1"
+        proxy.swallow()
+        with Coordinator(app, url=own.url, prefix=own.prefix) as coordinator:
+            coordinator.inbox("requests", Request, work)
+            client = visit(coordinator)
+            for path, shown in PAGES.items():
+                with within(8):
+                    answer = client.get(path)
+                assert (path, answer.status_code) == (path, 503 if path == "/refused" else 200)
+                assert path == "/refused" or shown in answer.text
 
 
 def test_an_extension_adds_a_page_a_tab_and_json_for_its_acts(

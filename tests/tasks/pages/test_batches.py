@@ -3,17 +3,22 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from celery import Celery
+from playwright.sync_api import Browser
 
-from coordinator import Coordinator, Extension
-from coordinator.author import Author, Role
+from coordinator import Coordinator, Extension, Forbidden
+from coordinator.author import Author, Role, acting
 from coordinator.dashboard import Asked, Page, Pages, dashboard
 from tasks.cli.extension import batches
 from tasks.components import Components, look
+from tasks.pages import batches as batch_pages
+from tasks.pages import members
 from tasks.pages.plain import plainly
-from tests.coordinator.dashboard.stage import TestClient
+from tests.coordinator.dashboard.stage import TestClient, served
+from tests.harness.browser import hold_sound, tab_of
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -133,6 +138,36 @@ def test_a_slow_query_of_a_page_is_stopped_and_its_thread_reads_the_next_page(
         answer = client.get("/slow")
         assert (answer.status_code, "This page took too long" in answer.text) == (503, True)
         wait_until(lambda: client.get("/components").status_code == 200)
+
+
+def test_each_act_of_the_service_refuses_a_viewer(components: Components) -> None:
+    components.items.register("B1-RT1")
+    asked = Asked(components.coordinator, {"id": "B1-RT1", "why": "so", "priority": "2"}, Author("vera", "viewer"))
+    for act in (*members.ACTS.values(), *batch_pages.pages(components).acts.values()):
+        with acting(asked.author), pytest.raises(Forbidden):
+            act.do(asked)
+    assert components.coordinator.actions() == []
+
+
+def test_items_and_components_are_sound_in_a_browser(components: Components, chromium: Browser) -> None:
+    app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
+    with served(app) as address, tab_of(chromium, address) as tab:
+        for path in ("/items", "/components"):
+            hold_sound(tab, path)
+        for name in ("B1-RT1", EVIL):
+            components.items.register(name)
+            look.repair(components, "ann").add(name, "Data_Received")
+        look.repair(components, "ann").add("B1-RT1", "Checked", success=False)
+        for path in ("/items", "/item?id=B1-RT1", f"/item?{urlencode({'id': EVIL})}", "/component?name=Checker"):
+            hold_sound(tab, path, scrolls=path == "/items")
+        tab.goto("/item?id=B1-RT1")
+        tab.locator(".head").get_by_text("Restart", exact=True).click()
+        tab.get_by_text("is removed, and made again").wait_for()
+        tab.locator("dialog[open] #f-why").fill("the scan was dark")
+        tab.locator("dialog[open] button:has-text('Restart')").click()
+        tab.get_by_text("Checked removed").wait_for()
+        tab.locator("dialog [data-close]").click()
+        tab.get_by_text("removed now by ann").or_(tab.get_by_text("s ago by ann")).wait_for()
 
 
 def test_components_say_what_they_work_on_or_why_they_are_idle(components: Components) -> None:

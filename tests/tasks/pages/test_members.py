@@ -8,11 +8,21 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
+from coordinator import Coordinator
+from tests.harness.browser import hold_sound, tab_of
 from tests.harness.command import ROOT, Run, argv_of, environment, told
+from tests.harness.hand_node import Puppet
+from tests.harness.redis import RedisServer
 from tests.tasks.conftest import RIVER, SAMPLE, document
 
 TOKEN = "a-token-for-tests"
+
+
+@pytest.fixture
+def own(own: dict[str, str], own_redis: RedisServer) -> dict[str, str]:
+    return own | {"COORDINATOR_URL": own_redis.url(0), "CELERY_BROKER_URL": own_redis.url(5)}
 
 
 @pytest.fixture
@@ -21,7 +31,7 @@ def listing(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def browser(own: dict[str, str], tmp_path: Path, listing: None) -> Iterator[httpx.Client]:
+def browser(own: dict[str, str], tmp_path: Path) -> Iterator[httpx.Client]:
     """At the dashboard of the service, which is a process of its own."""
     argv = argv_of("dashboard", "--port", "0", "--token", TOKEN)
     env = environment(**own, PYTHONPATH=str(ROOT))
@@ -36,7 +46,7 @@ def browser(own: dict[str, str], tmp_path: Path, listing: None) -> Iterator[http
             process.terminate()
 
 
-def test_members_are_found_read_and_acted_on(browser: httpx.Client) -> None:
+def test_members_are_found_read_and_acted_on(listing: None, browser: httpx.Client) -> None:
     name = RIVER.identifier
     page = browser.get("/members").text
     assert f"{len(SAMPLE)} members" in page
@@ -55,3 +65,29 @@ def test_members_are_found_read_and_acted_on(browser: httpx.Client) -> None:
     said = browser.post("/act/member-reset", data=sent, headers={"Sec-Fetch-Site": "same-origin"}).text
     assert 'class="done"' in said, said
     assert "a wrong base" in browser.get("/actions").text
+
+
+def test_a_refresh_is_followed_in_a_browser_until_redis_is_gone(
+    listing: None, browser: httpx.Client, chromium: Browser, own: dict[str, str], own_redis: RedisServer
+) -> None:
+    name = RIVER.identifier
+    with tab_of(chromium, str(browser.base_url)) as tab:
+        tab.goto(f"/?token={TOKEN}")
+        for path in ("/members", f"/member?id={name}"):
+            hold_sound(tab, path)
+        tab.get_by_text("Refresh", exact=True).click()
+        tab.locator("dialog[open] #f-why").fill("they asked")
+        tab.locator("dialog[open] button:has-text('Refresh')").click()
+        address = tab.locator("dialog .done a").get_attribute("href") or ""
+        tab.locator("dialog [data-close]").click()
+        with Coordinator(url=own_redis.url(0), prefix=own["COORDINATOR_PREFIX"]) as coordinator:
+            node = Puppet(coordinator.store)
+            node.up()
+            node.submit(f"sync/{name}", job_id=address.rpartition("=")[2])
+            taken = node.must_take()
+            for done in (3, 4):
+                node.lanes.progress(taken.id, taken.token, done, 10)
+                tab.locator(f"p:has-text('{done} of 10')").first.wait_for()
+            assert browser.get(address).status_code == 200
+            own_redis.kill()
+            tab.get_by_text("Redis does not answer").wait_for()
