@@ -29,4 +29,17 @@ BEAT_SCHEDULE: dict[str, dict[str, object]] = {
         "key": "descriptions",
         "when_busy": "skip",
     },
+    # What became of objects, for the task that TASKS_ON_OBJECT names; without that setting, no beat has this entry.
+    "events": {
+        "schedule": 15.0,
+        "task": "tasks.events.send_events",
+        "key": "events",
+        "when_busy": "skip",
+    },
+    "old-events": {
+        "schedule": "0 45 4 * * ? *",
+        "task": "tasks.events.forget_events",
+        "key": "old-events",
+        "when_busy": "skip",
+    },
 }

@@ -34,10 +34,10 @@ that clears away what comes back by itself (`libraries remove`, `members forget`
 
 The JSON of a list has one shape: `{"lanes": [...], "after": null}`. The rows stand under the noun: `jobs`, `lanes`,
 `nodes`, `actions`, `grabs`, `sorters`, `refused`, `entries` (of `schedule`), `findings` (of `doctor`), `libraries`,
-`members`, `items`, `objects` (of `catalog`), `components`, `orphans`, `history`. `after` is the cursor of the next
-page, for `--after`; null says that this was the last one, or that there are no pages. `jobs` adds `complete` and
-`searched`, `items` adds `broken`. The JSON of one thing is that thing's object, as Python gives it. Instants are texts
-in UTC.
+`members`, `items`, `objects` (of `catalog`), `events`, `components`, `orphans`, `history`. `after` is the cursor of the
+next page, for `--after`; null says that this was the last one, or that there are no pages. `jobs` adds `complete` and
+`searched`, `items` adds `broken`, `events` adds `last`. The JSON of one thing is that thing's object, as Python gives
+it. Instants are texts in UTC.
 
 The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly or Redis
 does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete commands and options; zsh

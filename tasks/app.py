@@ -21,11 +21,20 @@ for _name, _interval in {
 }.items():
     if _interval is not None and isinstance(_entry := _SCHEDULE.get(_name), dict):
         _SCHEDULE[_name] = {**_entry, "schedule": _interval}
+if not _SETTINGS.on_object:
+    _SCHEDULE.pop("events", None)
 
-_DECLARED = [_SETTINGS.components] if _SETTINGS.components else []
-_TASKS = ["tasks.sync", "tasks.requests", "tasks.nodelist_refresh", "tasks.description", "tasks.pipeline"]
+_DECLARED = [_SETTINGS.components, _SETTINGS.on_object.rpartition(".")[0]]
+_TASKS = [
+    "tasks.sync",
+    "tasks.requests",
+    "tasks.nodelist_refresh",
+    "tasks.description",
+    "tasks.events",
+    "tasks.pipeline",
+]
 
-app = Celery("tasks", include=[*_TASKS, *_DECLARED])
+app = Celery("tasks", include=[*_TASKS, "tasks.pipeline", *filter(None, _DECLARED)])
 app.conf.update(
     **broker_of(os.environ),
     beat_schedule=_SCHEDULE,

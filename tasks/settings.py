@@ -73,6 +73,15 @@ class Settings(BaseModel):
     )
     node_id: str = Field("urn:node:CN", description="coordinating node that signs the error reports to members")
     components: str = Field("", description="module that declares the components of batch pipelines; empty: none")
+    on_object: str = Field(
+        "",
+        pattern=r"^(\w+(\.\w+)+)?$",
+        description="task that hears of each object that is new, changed, archived or gone, as its module and name: "
+        "titles.on_object; nodes import the module; empty: none",
+    )
+    keep_events: float = Field(
+        2592000, ge=0, description="time for which these events are kept, in seconds; longer while the task lacks them"
+    )
     access: Mapping[str, Access] = Field(
         default_factory=dict, description="JSON or TOML file: how to reach a member, by its id, `*` for the others"
     )

@@ -7,7 +7,7 @@ from functools import partial
 from pydantic import JsonValue
 
 from coordinator import Locked, StoreUnavailable, Submission, current_job
-from tasks import instants
+from tasks import events, instants
 from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.documents.document import Document
 from tasks.harvest.asked import INCREMENT, SyncRequest, texts
@@ -75,6 +75,8 @@ def _synchronize(
             progress=progress,
             check=check_all,
         )
+    if outcome.stored or outcome.gone:
+        events.ask()
     return outcome.model_dump(mode="json")
 
 

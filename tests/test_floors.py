@@ -43,7 +43,7 @@ catalog batches
 nodelist
 components harvest nodelist.ldap
 service
-nodelist_refresh schedules pipeline
+nodelist_refresh schedules pipeline events
 sync description
 requests
 members errors

@@ -2,7 +2,8 @@
 
 A fence guards each member. The first statement of every writing transaction locks the member's row and checks the
 writer's fence: a writer with a smaller fence than the greatest one seen writes nothing. A transaction that moves the
-cursor also writes the objects before it. So every object before the cursor is stored.
+cursor also writes the objects before it. So every object before the cursor is stored. A transaction that changes an
+object writes its event at its end (tasks/catalog/events.py).
 """
 
 import logging
@@ -10,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, Exists, RowMapping, Table, delete, exists, func, select, update
+from sqlalchemy import Connection, Engine, RowMapping, Table, delete, func, select, update
 
-from tasks.catalog.schema import CATALOG, cursors, failures, gone, members, objects
+from tasks.catalog.events import made_by, record
+from tasks.catalog.schema import CATALOG, cursors, failures, gone, is_gone, members, objects
 from tasks.database import Value, insert, open_database, portions, upsert
 from tasks.member_node.objects import SystemMetadata
 from tasks.settings import Settings
@@ -115,6 +117,7 @@ class Catalog:
         rows = [_object_row(member, item, fence) for item in fetched]
         with self.engine.begin() as connection:
             guard(connection, member, fence)
+            kinds = made_by(connection, member, rows)
             upsert(connection, objects, rows)
             for pids in portions([item.metadata.pid for item in fetched]):
                 for table in (failures, gone):
@@ -122,6 +125,7 @@ class Catalog:
             tried = self._record_failures(connection, member, failed, now)
             if cursor is not None:
                 upsert(connection, cursors, [{"member": member, **cursor._asdict()}])
+            record(connection, member, kinds, now)
         return [item for item in failed if item.wanted.pid not in tried]
 
     def cursor(self, member: str, kind: str) -> Cursor | None:
@@ -271,11 +275,6 @@ def storable(member: str, pid: str) -> bool:
             "%s: an object cannot be kept: its identifier of %s characters is %a…", member, len(pid), pid[:60]
         )
     return fits
-
-
-def is_gone() -> Exists:
-    """An SQL condition: the object of the enclosing query is gone."""
-    return exists().where(gone.c.member == objects.c.member, gone.c.pid == objects.c.pid)
 
 
 def guard(connection: Connection, member: str, fence: int) -> None:

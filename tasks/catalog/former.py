@@ -4,8 +4,10 @@ from collections.abc import Callable, Collection
 
 from sqlalchemy import delete, or_, select
 
+from tasks import instants
 from tasks.catalog.catalog import Catalog, guard
-from tasks.catalog.schema import cursors, failures, gone, members, objects, sightings
+from tasks.catalog.events import Kind, record
+from tasks.catalog.schema import cursors, failures, gone, is_gone, members, objects, sightings
 from tasks.database.columns import AT_ONCE
 
 
@@ -32,8 +34,11 @@ def purge(catalog: Catalog, member: str, *, fence: int, check: Callable[[], obje
             for table in (cursors, failures, sightings) if portion is None else ():
                 connection.execute(delete(table).where(table.c.member == member))
             pids = list(connection.execute(some).scalars())
+            had = select(objects.c.pid).where(objects.c.member == member, objects.c.pid.in_(pids), ~is_gone())
+            kinds: dict[str, Kind] = dict.fromkeys(connection.execute(had).scalars(), "gone")
             for table in (gone, objects):
                 connection.execute(delete(table).where(table.c.member == member, table.c.pid.in_(pids)))
+            record(connection, member, kinds, instants.now())
         portion = len(pids)
         count += portion
     return count

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from sqlalchemy import select
 
-from tasks.catalog.catalog import Catalog, is_gone
-from tasks.catalog.schema import objects
+from tasks.catalog.catalog import Catalog
+from tasks.catalog.schema import is_gone, objects
 from tasks.database import portions
 
 

@@ -2,7 +2,21 @@
 
 from pathlib import Path
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Exists,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    exists,
+    text,
+)
 
 from tasks.database import Group, Instant
 
@@ -83,3 +97,28 @@ gone = Table(
     Column("since", Instant, nullable=False),  # when the member first answered that it does not have it
     sqlite_with_rowid=False,
 )
+
+_WAITS = text("delivered IS NULL")
+
+events = Table(
+    "events",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", String(36), nullable=False),  # also of the job that delivers it
+    Column("member", String(256), nullable=False),
+    Column("pid", Text, nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("sent", Instant),  # when it was last submitted
+    Column("delivered", Instant),
+    Index("events_by_pid", "pid", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
+    Index("events_by_sent", "sent", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
+    sqlite_with_rowid=False,
+)
+
+event_counter = Table("event_counter", metadata, Column("last", BigInteger, nullable=False))
+
+
+def is_gone() -> Exists:
+    """An SQL condition: the object of the enclosing query is gone."""
+    return exists().where(gone.c.member == objects.c.member, gone.c.pid == objects.c.pid)

@@ -6,11 +6,12 @@ The instant at which a pass began identifies it, also after an interruption. Obj
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, exists, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, exists, func, or_, select
 
-from tasks.catalog.catalog import guard, is_gone, storable
-from tasks.catalog.schema import failures, gone, objects, sightings
-from tasks.database import Instant, Value, insert, portions, upsert
+from tasks.catalog.catalog import guard, storable
+from tasks.catalog.events import record
+from tasks.catalog.schema import failures, gone, is_gone, objects, sightings
+from tasks.database import Value, portions, upsert
 
 
 class Sightings:
@@ -61,14 +62,14 @@ class Sightings:
         """Note that the objects in `missing` are gone, and all in `asked` as seen by the pass. Raises Superseded."""
         with self._engine.begin() as connection:
             guard(connection, member, fence)
+            lost: list[str] = []
             for pids in portions(missing):
-                lost = select(objects.c.member, objects.c.pid, literal(now, Instant())).where(
-                    objects.c.member == member, objects.c.pid.in_(pids)
-                )
-                row = insert(connection, gone).from_select(["member", "pid", "since"], lost)
-                connection.execute(row.on_conflict_do_nothing())
+                had = select(objects.c.pid).where(objects.c.member == member, objects.c.pid.in_(pids), ~is_gone())
+                lost += connection.execute(had).scalars()
                 connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid.in_(pids)))
+            upsert(connection, gone, [{"member": member, "pid": pid, "since": now} for pid in lost])
             _note(connection, member, asked, began)
+            record(connection, member, dict.fromkeys(lost, "gone"), now)
 
     def gone(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
         """The stored objects that are gone, in the order of their pids, with `gone_since`."""

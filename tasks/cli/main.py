@@ -20,6 +20,7 @@ HELP = {
     "refresh": "Synchronize MEMBER now.",
     "members": "Show each member, and each that left: its state, objects, failures, last and next run.",
     "catalog": "Show the objects harvested from a member that it still has.",
+    "events": "Show what became of objects, in the order in which it was stored: new, changed, archived, gone.",
     "nodelist": "The list of members.",
     "web": "Serve member nodes over HTTP, until Ctrl-C: they ask for their own objects, and read the list.",
 }

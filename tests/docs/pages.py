@@ -29,7 +29,7 @@ LANGUAGES = {"python", "console", "toml", "sh"}
 # A block for another program, and the test that gives it to that.
 OTHERS = {"acl": "tests/fleet/test_users.py"}
 # The blocks of these run in a process of the service, after this.
-OF_SERVICE = {"docs/batches.md", "docs/operations.md"}
+OF_SERVICE = {"docs/batches.md", "docs/howto/object-events.md", "docs/operations.md"}
 SERVICE = """
 from celery import Celery
 app = Celery("shop", set_as_current=False)

@@ -131,7 +131,7 @@ def test_the_page_of_commands_is_as_generated(tmp_path: Path) -> None:
 def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> None:
     """A new command that wants no reason stands in this list."""
     look = "actions, catalog, components, doctor, grabs, grabs show, items, items orphans, items show, job, jobs, lane"
-    look += ", lanes, libraries, metrics"
+    look += ", events, lanes, libraries, metrics"
     look += ", members, members check, nodelist, nodelist export, nodelist history, nodelist show, nodelist verify"
     look += ", nodes, nodes show, refused, refused show, schedule, schedule show, settings, sorters, status, wait, why"
     look += ", dashboard, check"

@@ -135,6 +135,16 @@ def test_each_trouble_is_sent_to_a_webhook() -> None:
     ]
 
 
+def test_an_index_of_titles_takes_each_event_once_and_a_new_one_catches_up() -> None:
+    assert shown("titles.py", fresh=True) == [
+        "two objects are new: ['Lakes and rivers', 'Rivers of the north']",
+        "one is changed, one gone: [], ['Streams of the north']",
+        f"all events again: {['a repeat'] * 4}",
+        f"a new index from number 0: {['taken'] * 4}",
+        "it has the same: [], ['Streams of the north']",
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
     assert f'shown("{name}"' in Path(__file__).read_text()

@@ -47,9 +47,12 @@ class Service:
         self.nodelist = XmlStore(self.settings.nodelist)
         self._processes: list[Process] = []
 
-    def node(self, name: str, concurrency: int = 2, *, launcher: Sequence[str] = (), **environ: str) -> psutil.Process:
+    def node(
+        self, name: str, concurrency: int = 2, *, queue: str = "celery", launcher: Sequence[str] = (), **environ: str
+    ) -> psutil.Process:
         """Start a coordinating node and wait until it is registered; `launcher`: a command that starts it."""
         argv = ["-m", "celery", "-A", "tasks", "worker", "-n", f"{name}@test", "-c", str(concurrency), "-l", "INFO"]
+        argv += ["-Q", queue] if queue != "celery" else []
         with (self.folder / f"{name}.log").open("wb") as log:
             process = begun(argv, launcher, environment(**self.environ | environ), log)
         self._processes.append(process)

@@ -1,0 +1,27 @@
+"""`coordinator events`: what became of the objects, from a number on."""
+
+import click
+
+from coordinator.cli.format import listing, more, table
+from coordinator.cli.session import json_option
+from tasks import events as own
+from tasks.errors import plainly
+
+HEADS = ("number", "member", "pid", "kind", "at", "delivered")
+
+
+@click.command()
+@click.option("--after", metavar="N", type=click.IntRange(0), help="Show those behind this number  [the first kept].")
+@click.option(
+    "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
+)
+@json_option
+@plainly()
+def events(after: int | None, most: int, as_json_: bool) -> None:
+    """Show what became of objects, in the order in which it was stored: new, changed, archived, gone."""
+    last, rows = own.last(), own.after(after, most)
+    following = str(rows[-1].number) if rows and rows[-1].number < last else ""
+    more(following)
+    if as_json_:
+        return click.echo(listing("events", [row._asdict() for row in rows], following, last=last))
+    click.echo(table(HEADS, ([getattr(row, name) for name in HEADS] for row in rows)))
