@@ -8,7 +8,7 @@ has forgotten a job, the sender submits it again. A repeat has the number that i
 import hashlib
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from celery import chain
 
@@ -47,6 +47,11 @@ def last() -> int:
     return _events().last()
 
 
+def waiting() -> tuple[int, datetime | None]:
+    """How many events the declared task has not had, and since when the first waits."""
+    return _events().waiting()
+
+
 def ask() -> None:
     """Have events sent. Nothing happens where no task is declared."""
     if service().settings.on_object:
@@ -70,12 +75,12 @@ def send_events() -> int:
 
 
 def _delivery(event: Event) -> chain:
+    """Both steps in the task's queue, where one runner does them."""
+    task = app.tasks[service().settings.on_object]
     told = {name: value for name, value in event._asdict().items() if name not in ("sent", "delivered")}
     told["at"] = instants.full(event.at)
-    return chain(
-        app.signature(service().settings.on_object, args=(told,), immutable=True),
-        note_delivered.si(event.number, event.id),
-    )
+    noted = note_delivered.si(event.number, event.id)
+    return chain(task.si(told), noted.set(queue=task.queue) if task.queue else noted)
 
 
 def _look_after(again: Sequence[Event], submissions: Sequence[Submission]) -> None:

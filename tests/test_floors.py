@@ -46,7 +46,7 @@ service
 nodelist_refresh schedules pipeline events
 sync description
 requests
-members errors
+members errors findings
 aio ask
 pages web
 local

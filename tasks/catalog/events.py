@@ -109,6 +109,13 @@ class Events:
             waits = exists().where(events.c.pid == pid, events.c.delivered.is_(None))
             return bool(connection.execute(select(waits)).scalar())
 
+    def waiting(self) -> tuple[int, datetime | None]:
+        """How many wait, and since when the first does."""
+        query = select(func.count(), func.min(events.c.at)).where(events.c.delivered.is_(None))
+        with self._engine.connect() as connection:
+            count, since = connection.execute(query).one()
+        return count, since
+
     def last(self) -> int:
         """The greatest number that was given; 0 where none was."""
         with self._engine.connect() as connection:

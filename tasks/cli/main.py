@@ -12,6 +12,9 @@ from tasks.app import coordinator, documents
 from tasks.cli.extension import batches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coordinator import Finding
     from coordinator.dashboard.extend import Pages
     from tasks.components.registry import Registry
 
@@ -47,6 +50,12 @@ def _pages() -> "Pages":
     return members.pages()
 
 
+def _findings() -> "Iterable[Finding]":
+    from tasks.findings import findings
+
+    return findings()
+
+
 def _components() -> "Registry":
     from tasks.pipeline import components
 
@@ -64,7 +73,7 @@ coordinator.extend(
         "service",
         commands=[_command(name) for name in HELP],
         why={"member": _why},
-        findings=documents.findings,
+        findings=_findings,
         metrics=documents.metrics,
         pages=_pages,
         mounts={"/cn": _members_app},

@@ -91,6 +91,20 @@ def test_what_a_member_may_change_is_taken_in_and_the_rest_waits_for_an_operator
     assert condition(service, A)["proposes"] == {}
 
 
+def test_doctor_says_which_members_propose_changes_until_an_operator_decides(
+    service: Service, members: Members
+) -> None:
+    says(members[0], replicate=True, subjects=("CN=new",))
+    read(service, A)
+    found = {one["code"]: one for one in json.loads(service.call("doctor", "--json").stdout)["findings"]}
+    proposes = found["member.proposes"]
+    assert (proposes["level"], proposes["thing"]) == ("warning", f"member {A}")
+    assert proposes["message"] == "changes wait for an operator: 2, of replicate, subjects"
+    assert proposes["fix"] == f"coordinator members accept {A} --why … (or refuse)"
+    told(service.call("members", "refuse", A, *WHY))
+    assert "member.proposes" not in service.call("doctor").stdout
+
+
 def test_an_operator_sees_and_accepts_what_a_member_proposes_in_the_dashboard(
     service: Service, members: Members
 ) -> None:

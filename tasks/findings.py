@@ -1,0 +1,43 @@
+"""What `doctor` says of the service: of its documents, of what members propose, of events that wait."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from shlex import quote
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from coordinator import Finding
+from tasks import events, instants
+from tasks.app import NODELIST, coordinator, documents
+from tasks.database import UnusableDatabase
+from tasks.nodelist.entries import KEPT, Kept
+from tasks.service import service
+
+
+def findings() -> Iterator[Finding]:
+    yield from documents.findings()
+    yield from _proposals()
+    with suppress(SQLAlchemyError, UnusableDatabase, OSError):  # the catalog is away: that is none of Redis' faults
+        yield from _events()
+
+
+def _proposals() -> Iterator[Finding]:
+    kept: dict[str, Kept] = documents[NODELIST].read().entries(KEPT)
+    for entry, one in kept.items():
+        fields = [field for field, proposal in one.get("proposals", {}).items() if "refused" not in proposal]
+        if fields:
+            member = entry.removeprefix(KEPT)
+            wait = f"changes wait for an operator: {len(fields)}, of {', '.join(fields)}"
+            fix = f"coordinator members accept {quote(member)} --why … (or refuse)"
+            yield Finding("warning", "member.proposes", f"member {member}", wait, fix)
+
+
+def _events() -> Iterator[Finding]:
+    task = service().settings.on_object
+    if not task:
+        return
+    count, since = events.waiting()
+    if since and instants.now() - since > timedelta(seconds=coordinator.settings.long_wait):
+        message = f"it has not heard of {count} events of objects, the first of {instants.shown(since)}"
+        yield Finding("warning", "events.late", f"task {task}", message, "coordinator jobs --key object/")
