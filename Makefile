@@ -63,13 +63,13 @@ pictures: $(INSTALLED) system-ready ## screenshots of the dashboard over a busy 
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
-proof: $(INSTALLED) system-ready ## 30 minutes of kills, stops and cuts, and what held (ARGS="--help")
-	@$(BIN)/python -m proof $(ARGS)
+proof: $(INSTALLED) system-ready $(if $(ARGS),,dataone) ## 30 minutes: GMN, then kills, stops and cuts, and what held (ARGS="--help")
+	@$(BIN)/python -m proof $(or $(ARGS),--minutes 27)
 
 proof-%: $(INSTALLED) system-ready $(LDAP)
 	@$(BIN)/python -m proof fault $*
 
-dataone: $(DATAONE) system-ready ## DataONE's own client asks as a member does
+dataone: $(DATAONE) system-ready $(LDAP) ## DataONE's client and its member node, GMN, with this service
 	@DATAONE=$(abspath .dataone/bin/python) $(BIN)/python -m pytest tests/fleet/dataone $(ARGS)
 
 matrix: $(INSTALLED) system-ready ## a part of the tests on older and newer versions (ARGS="--only celery-5.4")
@@ -109,10 +109,10 @@ system-ready:
 		echo "The tests need Redis 7.0 or later, or Valkey 7.2 or later. The PATH has: $${told:-neither}" >&2; \
 		echo "Install a newer redis-server or valkey-server, or put its folder first on the PATH." >&2; exit 1; }
 
-# Apart from ours: it pins what we do not.
-$(DATAONE): | $(INSTALLED)
+# Apart from ours: it pins what we do not. GMN brings the client along, and takes a newer Django than it knows.
+$(DATAONE): Makefile | $(INSTALLED)
 	@$(BIN)/python -m venv .dataone
-	@.dataone/bin/pip install -q --disable-pip-version-check dataone.libclient==3.5.2
+	@.dataone/bin/pip install -q --disable-pip-version-check dataone.gmn==3.5.2 'django==5.2.*' waitress
 	@touch $@
 
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt

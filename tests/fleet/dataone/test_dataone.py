@@ -38,11 +38,16 @@ print(json.dumps([
 """
 
 
+def python() -> str:
+    """That of the environment which `make dataone` installs. Without it the tests fail: none is left out."""
+    found = os.environ.get("DATAONE", "")
+    assert found, "DATAONE names no Python that has dataone.gmn: make dataone"
+    return found
+
+
 def client(door: Door, how: str, *pids: str) -> list[object]:
     """What the client's calls gave, or the errors that they raised."""
-    python = os.environ.get("DATAONE", "")
-    assert python, "DATAONE names no Python that has dataone.libclient: make dataone"
-    argv = [python, "-c", CLIENT, door.url, how, str(door.folder / "ca.pem"), A, B, *pids]
+    argv = [python(), "-c", CLIENT, door.url, how, str(door.folder / "ca.pem"), A, B, *pids]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0, done.stderr
     answers: list[object] = json.loads(done.stdout)
