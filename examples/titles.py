@@ -73,8 +73,8 @@ def title_of(member: str, pid: str) -> str:
 
 def search(words: str) -> list[str]:
     with opened() as index:
-        found = index.execute("SELECT title FROM titles WHERE titles MATCH ? ORDER BY title", (words,))
-        return [title for (title,) in found]
+        rows = index.execute("SELECT title FROM titles WHERE titles MATCH ? ORDER BY title", (words,))
+        return [title for (title,) in rows]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from coordinator import Submission, UnknownJob
 from coordinator.jobs.validation import is_id
 from tasks import instants
 from tasks.app import app, coordinator
-from tasks.catalog.events import AT_ONCE, Event, Events
+from tasks.catalog.events import AT_ONCE, ObjectEvent, ObjectEvents
 from tasks.service import service
 
 LANE = "events"
@@ -34,10 +34,10 @@ def lane_of(pid: str) -> str:
     return key if is_id(key) else f"object/sha256:{hashlib.sha256(pid.encode()).hexdigest()}"
 
 
-def after(number: int | None = None, most: int = AT_ONCE) -> list[Event]:
+def after(number: int | None = None, most: int = AT_ONCE) -> list[ObjectEvent]:
     """The events behind this number, in their order; without a number, from the first that is kept.
 
-    Raises Forgotten where some of them are not kept.
+    Raises EventsForgotten where some of them are not kept.
     """
     return _events().after(number, most)
 
@@ -74,20 +74,20 @@ def send_events() -> int:
     return count
 
 
-def _delivery(event: Event) -> chain:
+def _delivery(event: ObjectEvent) -> chain:
     """Both steps in the task's queue, where one runner does them."""
     task = app.tasks[service().settings.on_object]
-    told = {name: value for name, value in event._asdict().items() if name not in ("sent", "delivered")}
-    told["at"] = instants.full(event.at)
-    noted = note_delivered.si(event.number, event.id)
-    return chain(task.si(told), noted.set(queue=task.queue) if task.queue else noted)
+    fields = {name: value for name, value in event._asdict().items() if name not in ("sent", "delivered")}
+    fields["at"] = instants.full(event.at)
+    noted, queue = note_delivered.si(event.number, event.id), getattr(task, "queue", None)
+    return chain(task.si(fields), noted.set(queue=queue) if queue else noted)
 
 
-def _look_after(again: Sequence[Event], submissions: Sequence[Submission]) -> None:
+def _look_after(again: Sequence[ObjectEvent], submissions: Sequence[Submission]) -> None:
     """Events whose jobs ended, and that are not delivered: try again those that failed. An operator's cancel leaves
     one out.
     """
-    over = {one.id for one in submissions if one.outcome == "duplicate" and one.position < 0}
+    over = {answer.id for answer in submissions if answer.outcome == "duplicate" and answer.position < 0}
     for event in (event for event in again if event.id in over):
         try:
             state = coordinator.job(event.id).state
@@ -115,5 +115,5 @@ def forget_events() -> int:
     return _events().forget(before, undelivered=not settings.on_object)
 
 
-def _events() -> Events:
-    return Events(service().catalog.engine)
+def _events() -> ObjectEvents:
+    return ObjectEvents(service().catalog.engine)

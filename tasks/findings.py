@@ -24,8 +24,8 @@ def findings() -> Iterator[Finding]:
 
 def _proposals() -> Iterator[Finding]:
     kept: dict[str, Kept] = documents[NODELIST].read().entries(KEPT)
-    for entry, one in kept.items():
-        fields = [field for field, proposal in one.get("proposals", {}).items() if "refused" not in proposal]
+    for entry, of_member in kept.items():
+        fields = [field for field, proposal in of_member.get("proposals", {}).items() if "refused" not in proposal]
         if fields:
             member = entry.removeprefix(KEPT)
             wait = f"changes wait for an operator: {len(fields)}, of {', '.join(fields)}"

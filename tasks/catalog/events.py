@@ -26,7 +26,7 @@ _FACTS = (
 )  # fmt: skip
 
 
-class Event(NamedTuple):
+class ObjectEvent(NamedTuple):
     """What became of a member's object. `sent`, `delivered`: to the task that TASKS_ON_OBJECT names."""
 
     number: int
@@ -39,7 +39,7 @@ class Event(NamedTuple):
     delivered: datetime | None
 
 
-class Forgotten(ValueError):
+class EventsForgotten(ValueError):
     """The events behind this number are no longer kept, or were never there."""
 
 
@@ -75,11 +75,11 @@ def record(connection: Connection, member: str, kinds: Mapping[str, Kind], now: 
     connection.execute(events.insert(), rows)
 
 
-class Events:
+class ObjectEvents:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def due(self, before: datetime, ahead: int) -> list[Event]:
+    def due(self, before: datetime, ahead: int) -> list[ObjectEvent]:
         """The first event that waits of each pid, where it was never sent, or last sent `before` then.
 
         Those that were never sent come while fewer than `ahead` are on their way.
@@ -122,21 +122,21 @@ class Events:
             last: int = connection.execute(select(event_counter.c.last)).scalar_one()
         return last
 
-    def after(self, number: int | None, most: int = AT_ONCE) -> list[Event]:
+    def after(self, number: int | None, most: int = AT_ONCE) -> list[ObjectEvent]:
         """The events behind this number, in their order; None: from the first that is kept.
 
-        Raises Forgotten where some behind it are not kept, or where the number was not given yet.
+        Raises EventsForgotten where some behind it are not kept, or where the number was not given yet.
         """
         query = select(events).order_by(events.c.number).limit(most)
         with self._engine.connect() as connection:
             last = connection.execute(select(event_counter.c.last)).scalar_one()  # before those that come meanwhile
-            found = _read(connection, query.where(events.c.number > (number or 0)))
-        if number is not None and number != last and (not found or found[0].number != number + 1):
+            behind = _read(connection, query.where(events.c.number > (number or 0)))
+        if number is not None and number != last and (not behind or behind[0].number != number + 1):
             why = f"the events behind {number} are not all kept."
             if number > last:
                 why = f"there is no event {number} yet; was a backup of the catalog put back?"
-            raise Forgotten(f"{why} Begin with the catalog, and go on behind event {last}")
-        return found
+            raise EventsForgotten(f"{why} Begin with the catalog, and go on behind event {last}")
+        return behind
 
     def forget(self, before: datetime, *, undelivered: bool) -> int:
         """Delete the events up to the first that is younger or, unless `undelivered`, that waits. Returns how many."""
@@ -152,8 +152,8 @@ class Events:
         return len(numbers)
 
 
-def _read(connection: Connection, query: Select[tuple[Value, ...]]) -> list[Event]:
-    return [Event(*(getattr(row, name) for name in Event._fields)) for row in connection.execute(query)]
+def _read(connection: Connection, query: Select[tuple[Value, ...]]) -> list[ObjectEvent]:
+    return [ObjectEvent(*(getattr(row, name) for name in ObjectEvent._fields)) for row in connection.execute(query)]
 
 
 def _first() -> Select[tuple[Value, ...]]:

@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from examples.demo.member_server import MemberServer
 from tasks import instants
-from tasks.catalog.events import Event, Events
+from tasks.catalog.events import ObjectEvent, ObjectEvents
 from tasks.catalog.schema import events as table
 from tests.fleet.tasks.conftest import A
 from tests.fleet.tasks.service import Service, beat
@@ -36,7 +36,7 @@ class Hearing(Service):
             "TASKS_MARGIN": "0",
         }
         super().__init__(redis, folder, members, **heard | settings)
-        self.events = Events(self.catalog.engine)
+        self.events = ObjectEvents(self.catalog.engine)
 
     def hearer(self, name: str = "hears") -> psutil.Process:
         return self.node(name, queue="hears")
@@ -47,9 +47,9 @@ class Hearing(Service):
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def harvest(self, complete: bool = False) -> None:
-        given = {"node": A, "id": f"sync-{instants.full(instants.now())}", "complete": complete}
-        self.ask(json.dumps(given))
-        assert self.ended(given["id"]).state == "succeeded"
+        job_id = f"sync-{instants.full(instants.now())}"
+        self.ask(json.dumps({"node": A, "id": job_id, "complete": complete}))
+        assert self.ended(job_id).state == "succeeded"
 
     def sent(self, value: object) -> None:
         """As if the events that wait had been sent then, or never."""
@@ -62,7 +62,7 @@ class Hearing(Service):
         assert self.ended(job_id).state == "succeeded"
 
     @property
-    def waiting(self) -> list[Event]:
+    def waiting(self) -> list[ObjectEvent]:
         return [event for event in self.events.after(None, 10**6) if event.delivered is None]
 
     def delivered(self, timeout: float = 30) -> None:
@@ -130,9 +130,9 @@ def test_without_a_declared_task_events_are_numbered_and_one_declared_later_hear
 
 def end(process: psutil.Process) -> None:
     """Kill a node and all of its processes."""
-    for one in [*process.children(recursive=True), process]:
+    for member in [*process.children(recursive=True), process]:
         with suppress(psutil.NoSuchProcess):
-            one.kill()
+            member.kill()
     process.wait(10)
 
 
@@ -237,23 +237,24 @@ def test_each_event_is_heard_once_by_its_number_in_the_order_of_its_pid_though_n
         assert len(service.pids(servers[0].member.identifier)) == OBJECTS
         written = service.events.after(0, 10**7)
         check(written, service.heard)
-        print("MB of Redis, and of the largest process of the nodes:", memory)
-        for early, late in zip(memory[: KILLS // 2], memory[KILLS // 2 :], strict=False):
-            assert all(after < before * 1.5 + 10 for before, after in zip(early, late, strict=True)), memory
+        of_redis, of_processes = zip(*memory, strict=True)
+        print(f"{len(written)} events, heard {len(service.heard)} times; MB of Redis, of the largest process: {memory}")
+        assert max(of_redis) < 100, memory  # it indexes the newest 100,000 runs
+        assert max(of_processes) < 1.3 * min(of_processes), memory
 
 
 def megabytes(redis: RedisServer, nodes: Iterable[psutil.Process]) -> tuple[float, float]:
     """What Redis uses, and the largest process of the nodes."""
-    found = [0]
+    sizes = [0]
     for node in nodes:
-        for one in [node, *node.children(recursive=True)]:
+        for process in [node, *node.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
-                found.append(one.memory_info().rss)
+                sizes.append(process.memory_info().rss)
     with redis.client(0) as client:
-        return round(client.info("memory")["used_memory"] / 2**20, 1), round(max(found) / 2**20, 1)
+        return round(client.info("memory")["used_memory"] / 2**20, 1), round(max(sizes) / 2**20, 1)
 
 
-def check(written: list[Event], heard: list[list[object]]) -> None:
+def check(written: list[ObjectEvent], heard: list[list[object]]) -> None:
     """The numbers have no gap. Who skips repeats by the number has heard each event once, in the order of its pid."""
     assert [event.number for event in written] == list(range(1, len(written) + 1))
     taken = defaultdict[object, list[object]](list)

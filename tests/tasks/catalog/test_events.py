@@ -1,14 +1,13 @@
 """Each change of an object is one event, numbered in the order of the commits."""
 
 from datetime import datetime
-from threading import Event as Signal
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from sqlalchemy import event as sql
 
 from tasks.catalog.catalog import Catalog, Fetched, Superseded
-from tasks.catalog.events import Event, Events, Forgotten
+from tasks.catalog.events import EventsForgotten, ObjectEvent, ObjectEvents
 from tasks.catalog.former import purge
 from tasks.catalog.sightings import Sightings
 from tests.tasks.catalog.test_catalog import M, fetched
@@ -19,11 +18,11 @@ OTHER = "urn:node:other"
 
 
 @pytest.fixture
-def events(catalog: Catalog) -> Events:
-    return Events(catalog.engine)
+def events(catalog: Catalog) -> ObjectEvents:
+    return ObjectEvents(catalog.engine)
 
 
-def kinds(events: list[Event]) -> list[tuple[int, str, str]]:
+def kinds(events: list[ObjectEvent]) -> list[tuple[int, str, str]]:
     return [(event.number, event.pid, event.kind) for event in events]
 
 
@@ -32,7 +31,7 @@ def archived(item: Fetched) -> Fetched:
 
 
 def test_what_becomes_of_an_object_is_an_event_and_what_leaves_it_as_it_is_makes_none(
-    catalog: Catalog, events: Events
+    catalog: Catalog, events: ObjectEvents
 ) -> None:
     def gone(*pids: str) -> None:
         Sightings(catalog.engine).judge(M, missing=pids, asked=pids, began=at(9), fence=1, now=at(9))
@@ -65,7 +64,7 @@ def test_what_becomes_of_an_object_is_an_event_and_what_leaves_it_as_it_is_makes
     assert [one.member for one in events.after(0) if one.number in (8, 9)] == [M, OTHER]
 
 
-def test_what_was_rolled_back_has_no_number_and_leaves_no_gap(catalog: Catalog, events: Events) -> None:
+def test_what_was_rolled_back_has_no_number_and_leaves_no_gap(catalog: Catalog, events: ObjectEvents) -> None:
     catalog.store(M, fence=5, fetched=fetched(["a"]), now=at(9))
     broken = fetched(["b"])[0]
     with pytest.raises(Superseded):
@@ -85,9 +84,9 @@ def test_what_was_rolled_back_has_no_number_and_leaves_no_gap(catalog: Catalog, 
 
 
 def test_whoever_reads_a_number_while_many_members_are_harvested_has_read_all_before_it(
-    catalog: Catalog, events: Events
+    catalog: Catalog, events: ObjectEvents
 ) -> None:
-    over, read = Signal(), list[int]()
+    over, read = Event(), list[int]()
 
     def follow() -> None:
         while not over.is_set() or len(read) < events.last():
@@ -105,11 +104,11 @@ def test_whoever_reads_a_number_while_many_members_are_harvested_has_read_all_be
     assert read == list(range(1, 421))
 
 
-def due(events: Events, before: datetime | None = None, ahead: int = 100) -> list[int]:
+def due(events: ObjectEvents, before: datetime | None = None, ahead: int = 100) -> list[int]:
     return [event.number for event in events.due(before or at(0), ahead)]
 
 
-def test_of_each_pid_the_first_event_is_due_until_it_is_delivered(catalog: Catalog, events: Events) -> None:
+def test_of_each_pid_the_first_event_is_due_until_it_is_delivered(catalog: Catalog, events: ObjectEvents) -> None:
     for member, pids, seconds in ((M, ["a", "b"], 0), (OTHER, ["a"], 0), (M, ["a"], 5)):
         catalog.store(member, fence=1, fetched=fetched(pids, seconds), now=at(9))
     assert due(events) == [1, 2]
@@ -128,7 +127,7 @@ def test_of_each_pid_the_first_event_is_due_until_it_is_delivered(catalog: Catal
     assert events.delivered(*events.after(1)[0][:2], at(40)) is False
 
 
-def test_old_events_go_and_whoever_missed_them_hears_of_it(catalog: Catalog, events: Events) -> None:
+def test_old_events_go_and_whoever_missed_them_hears_of_it(catalog: Catalog, events: ObjectEvents) -> None:
     for number in range(5):
         catalog.store(M, fence=1, fetched=fetched([f"p{number}"]), now=at(number))
     for event in events.after(0):
@@ -140,7 +139,7 @@ def test_old_events_go_and_whoever_missed_them_hears_of_it(catalog: Catalog, eve
     assert events.forget(at(3.5), undelivered=True) == 0
     assert [event.number for event in events.after(4)] == [5]
     for number, says in ((0, "behind 0 are not all kept.*behind event 5"), (3, "not all kept"), (6, "backup")):
-        with pytest.raises(Forgotten, match=says):
+        with pytest.raises(EventsForgotten, match=says):
             events.after(number)
     assert events.forget(at(99), undelivered=True) == 1
     assert (events.after(5), events.after(None)) == ([], [])
