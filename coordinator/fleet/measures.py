@@ -4,7 +4,8 @@ Each process of a node counts in memory, and writes its counts into a file on th
 and once a second. The node's clock adds up what is new in these files. So no job costs a command, and a kill may lose a
 second of it.
 
-A field is "<kind>\n<task>\n<bucket>", kind: run, lane, slot. A bucket is a place in BOUNDS, or `sum` for the ms in all.
+A field is "<kind>\n<task>\n<bucket>", kind: run, or the reason of a wait. A bucket is a place in BOUNDS, or `sum` for
+the ms in all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from coordinator.fleet import processes
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0)
 """Seconds; the last bucket has all beyond."""
 
-KINDS = ("run", "lane", "slot")
 ENDING = ".measures"
 _PAUSE = 1.0  # seconds between two writes within a slice
 T = TypeVar("T")

@@ -111,7 +111,7 @@ def _histograms(store: Store) -> Iterator[Metric]:
         kind, task, bucket = field.decode().split("\n")
         measures[kind, task][bucket] = number_in(number) or 0
     run = HistogramMetricFamily("coordinator_job_run_seconds", "How long attempts ran.", labels=["name"])
-    said = "How long jobs waited for their first claim: for their lanes, then for a slot."
+    said = "How long jobs waited, by what for; all but a retry before their first claim."
     wait = HistogramMetricFamily("coordinator_job_wait_seconds", said, labels=["name", "reason"])
     for (kind, task), counts in sorted(measures.items()):
         family, labels = (run, [task]) if kind == "run" else (wait, [task, kind])

@@ -20,7 +20,7 @@ class ClaimReply(NamedTuple):
     """The raw reply of runner_take and job_finish: see functions/rules/claim.lua.
 
     `more`: phase, step, value, forgiven, error, back, undid, values and instead; None for a job without these. `waits`:
-    of a first claim, the ms for which the job waited for its lanes, and then for a slot.
+    those that have ended, a reason and its ms in turns.
     """
 
     id: Part

@@ -134,8 +134,9 @@ class Runner:
         return count
 
     def _note_waits(self, task: str, waits: bytes | None) -> None:
-        for kind, ms in zip(("lane", "slot"), waits.split() if waits else (), strict=False):
-            self._measures.add(kind, task, int(ms) / 1000)
+        words = waits.decode().split() if waits else []
+        for reason, ms in zip(words[::2], words[1::2], strict=True):
+            self._measures.add(reason, task, int(ms) / 1000)
 
     def _token(self) -> str:
         """A new token for a claim: 96 random bits and a number, always of the same length."""

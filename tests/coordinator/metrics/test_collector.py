@@ -1,5 +1,6 @@
 """The figures for Prometheus: from Redis alone, and in few series whatever there is of jobs."""
 
+import json
 import re
 import socket
 import threading
@@ -18,7 +19,7 @@ from coordinator.local.redis import free_port
 from coordinator.metrics import register
 from coordinator.metrics.serve import server_of, text_of
 from tests.harness.command import Call, refused, told
-from tests.harness.hand_node import Puppet
+from tests.harness.hand_node import Puppet, Taken
 
 
 def figures(coordinator: Coordinator) -> dict[str, float]:
@@ -85,28 +86,68 @@ def test_waits_and_locks_are_read_and_the_longest_wait_counts(coordinator: Coord
     node.order()
 
 
-def test_a_claim_tells_how_long_the_job_waited_for_its_lane_and_then_for_a_slot(
+def waits(node: Puppet, claim: Any = None) -> dict[str, int]:
+    """What the job waited for, and how long, in whole seconds. Without a claim, of the next one."""
+    bell = f"1-{node.store._client.incr(node.store.key('bells'))}"
+    node.store._client.zadd(node.store.key("rung", "one"), {bell: 2**53})
+    claim = claim or node.store.step("runner_take", "one", "a", f"r{bell}", bell, f"t{bell}", node.ttl)
+    words = (claim[-1] or b"").decode().split()
+    return {reason: int(ms) // 1000 for reason, ms in zip(words[::2], words[1::2], strict=True)}
+
+
+def lose(node: Puppet, job_id: str) -> None:
+    token = node.store._client.hget(node.store.key("job", job_id), "token")
+    node.store.step("job_lose", job_id, token or b"", "lost", '"gone"')
+
+
+def test_a_claim_tells_how_long_the_job_waited_for_its_hour_its_lane_a_slot_and_its_retry(
     coordinator: Coordinator, node: Puppet
 ) -> None:
-    client, key = node.store._client, node.store.key
-
-    def waits() -> list[int] | None:
-        bell = f"1-{client.incr(key('bells'))}"
-        client.zadd(key("rung", "one"), {bell: 2**53})
-        reply: Any = node.store.step("runner_take", "one", "a", f"r{bell}", bell, f"t{bell}", node.ttl)
-        return [int(ms) for ms in reply[-1].split()] if reply[-1] else None
-
+    client, key, before = node.store._client, node.store.key, {"submitted": node.store.now() - 9000}
     node.submit("a", job_id="first")
-    node.submit("a", job_id="second")
-    now = node.store.now()
-    client.hset(key("job", "first"), mapping={"submitted": now - 9000, "readied": now - 4000})
-    lane, slot = waits() or (0, 0)
-    assert (lane, 4000 <= slot < 9000) == (5000, True)
-    node.store.step("job_lose", "first", client.hget(key("job", "first"), "token"), "lost", '"gone"')
-    assert waits() is None, "only a first claim"
-    client.hset(key("job", "first"), "state", "running")
-    coordinator.cancel("second")
+    client.hset(key("job", "first"), mapping={**before, "readied": node.store.now() - 4000})
+    assert waits(node) == {"lane": 5, "slot": 4}
+    lose(node, "first")
+    assert waits(node) == {}, "it goes on"
     coordinator.release("a")
+
+    node.submit("later", options={"countdown": 60}, max_attempts=3, job_id="later")
+    client.hset(key("job", "later"), mapping=before)
+    client.zadd(key("due"), {"later": 1})
+    node.sweep()
+    assert waits(node) == {"eta": 9, "lane": 0, "slot": 0}
+    token = client.hget(key("job", "later"), "token") or b""
+    node.finish(Taken("later", token.decode(), "r", 1, 0, 0), "raised", delay=60_000)
+    client.hincrby(key("job", "later"), "waited", -7000)
+    coordinator.retry("later")
+    assert waits(node) == {"retry": 7}
+    lose(node, "later")
+    assert waits(node) == {}, "it was told"
+    coordinator.release("later")
+
+
+def test_a_claim_tells_how_long_the_job_waited_in_a_lane_with_a_limit_or_a_pause(
+    coordinator: Coordinator, node: Puppet
+) -> None:
+    client, key, before = node.store._client, node.store.key, {"submitted": node.store.now() - 9000}
+    coordinator.set_limit("wide", 2)
+    for number in range(3):
+        node.submit("wide", job_id=f"wide{number}")
+    assert [waits(node) for _ in range(2)] == [{"limit": 0, "slot": 0}] * 2
+    client.hset(key("job", "wide2"), mapping=before)
+    token, runner = (client.hget(key("job", "wide0"), field) or b"" for field in ("token", "runner"))
+    rest = ("succeeded", '""', 0, "", "", "", "", "one", runner, "next", node.ttl)
+    assert waits(node, node.store.step("job_finish", "wide0", token, *rest)[2]) == {"limit": 9, "slot": 0}
+
+    coordinator.pause("p")
+    node.submit("p", job_id="paused")
+    client.hset(key("job", "paused"), mapping=before)
+    client.hset(key("paused"), "p", json.dumps({"at": node.store.now() - 4000, "by": "ann", "why": ""}))
+    coordinator.resume("p")
+    assert waits(node) == {"paused": 4, "lane": 5, "slot": 0}
+    coordinator.set_limit("wide", 1)
+    for lane in ("wide", "wide", "p"):
+        coordinator.release(lane)
 
 
 def test_what_processes_measured_reaches_redis_once(node: Puppet, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ local function take_in(c, id, marked)
   if marked or #keys > 1 then good, marked = in_front(c, id, keys, job.exclusive) end
   if not good then return end
   if job.class then
+    job.rule = c.paused and 'paused ' .. c.paused or marked and 'limit'
     ready.make(c, id, job)
   else
     record.fill(job, 'token', 'ttl', 'seen')
@@ -95,9 +96,10 @@ function admit.lane(c, key)
   end
 end
 
--- Puts a job that was in no line (scheduled, collected …) into its lines. It waits for them from now on.
-function admit.join(c, id, keys, score)
-  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'waiting', 'joined', c.now_text)
+-- Puts a job that was in no line (scheduled, collected …) into its lines. It waits for them from now on. Names and
+-- values that follow the score are written with it.
+function admit.join(c, id, keys, score, ...)
+  redis.call('HSET', c.P .. 'job:' .. id, 'state', 'waiting', 'joined', c.now_text, ...)
   line.enter(c, id, keys, score)
   admit.lane(c, keys[1])
 end

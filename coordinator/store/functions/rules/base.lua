@@ -103,6 +103,7 @@ local DEFAULTS = {
   served = false, -- the class for which the step took a job or rang a bell
   more = 0, -- 1: the sweep has more to do than one step may
   asking = false, -- the waiter for a lock that called this step
+  paused = false, -- since when the lane that this step resumes was paused
   passed = 0, -- number of dead waiters for locks that the step removed
   tell_after = 0, -- ms after which another node may send the results and links of jobs that end in this step
 }

@@ -1,6 +1,8 @@
 -- Claims: give a runner a ready job, with a new token, a new fence and the full ttl.
 -- The reply has id, keys, task, spec, attempt, losses, fence, limits, merge_args, class and tell; for a job with rare
--- fields also its fields MORE; at its first claim, the ms for which it waited for its lanes, and then for a slot.
+-- fields also its fields MORE; and its waits that have ended, a reason and ms in turns: `lane` until it was its turn in
+-- all of them and then `slot`, at its first claim; `limit` or `paused` by the field `rule`; `eta` and `retry` by
+-- `waited`. rule: `limit` where one of the lanes has a limit; `paused` and since when where its resume let it start.
 local claim = {}
 
 local CLASS = 10 -- the index of the class in the reply
@@ -10,11 +12,11 @@ local MORE = {'phase', 'step', 'value', 'forgiven', 'error', 'back', 'undid', 'v
 local function read(c, id)
   local name = c.P .. 'job:' .. id
   local state, keys, class, task, limits, tell, equal, attempt, taken, spec, merge_args, seldom, submitted, readied,
-    joined = unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'equal', 'attempt', 'taken',
-      'spec', 'merge_args', 'seldom', 'submitted', 'readied', 'joined'))
+    joined, rule = unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'equal',
+      'attempt', 'taken', 'spec', 'merge_args', 'seldom', 'submitted', 'readied', 'joined', 'rule'))
   local job = {name = name, state = state, keys = keys, class = class, task = task, limits = limits, tell = tell,
     equal = equal, attempt = attempt, taken = taken, spec = spec, merge_args = merge_args, seldom = seldom,
-    since = joined or submitted, readied = readied}
+    since = joined or submitted, readied = readied, rule = rule}
   return seldom and record.fill_rare(job) or job
 end
 
@@ -25,10 +27,15 @@ local function answer(id, job)
     job.waits or false}
 end
 
--- The waits of a job that is claimed now for the first time: ms for its lanes, and for a slot.
+-- The waits of a job that is claimed now; false: it goes on after a loss, or with its next step.
 local function waits_of(c, job)
-  local readied = job.readied or job.since
-  return string.format('%d %d', readied - job.since, c.now - readied)
+  local waited, readied = job.waited or false, job.readied or job.since
+  if job.taken then return waited end
+  local rule, paused = string.match(job.rule or 'lane', '^(%a+) ?(%d*)$')
+  local from = math.max(job.since, tonumber(paused) or 0)
+  local waits = string.format('slot %d %s %d', c.now - readied, rule, readied - from)
+  if rule == 'paused' then waits = string.format('%s lane %d', waits, from - job.since) end
+  return waited and waits .. ' ' .. waited or waits
 end
 
 -- Names and values that follow the ttl are written with the claim.
@@ -36,9 +43,10 @@ local function start(c, id, job, node, runner, token, ttl, ...)
   local keys, limit = record.keys_of(job.keys), record.time_limit(job)
   if not locks.acquire(c, id, keys, token, ttl, job.slots) then return false end
   job.attempt, job.fence = (job.attempt or 0) + 1, locks.next_fence(c)
-  if not job.taken then job.waits = waits_of(c, job) end
+  job.waits = waits_of(c, job)
   redis.call('HSET', job.name, 'state', 'running', 'token', token, 'fence', job.fence, 'attempt', job.attempt,
     'node', node, 'runner', runner, 'started', c.now_text, 'taken', job.taken or c.now_text, ...)
+  if job.waited then redis.call('HDEL', job.name, 'waited') end
   redis.call('ZADD', c.P .. 'leases', base.text_of(c.uptime + ttl), id)
   if job.phase == 'rollback' then limit = select(2, record.back_of(job)) end
   local till = limit > 0 and base.text_of(c.now + limit) or '0'
@@ -80,13 +88,13 @@ local function start_next(c, class, node, runner, token, ttl)
     local given, gone
     local good = base.guarded(id, function()
       local job = read(c, id)
-      if fresh then job.state, job.readied = 'ready', c.now end
+      if fresh then job.state, job.readied, job.rule = 'ready', c.now, fresh.rule end
       local more = fresh and {'readied', c.now_text} or {}
       given, gone = try(c, id, job, node, runner, token, ttl, unpack(more))
     end)
     if given then return given end
     if good and not gone then
-      if fresh then redis.call('HSET', c.P .. 'job:' .. id, 'state', 'ready', 'readied', c.now_text) end
+      if fresh then ready.write(c, fresh) end
       ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
       look = look or {ids = {}, groups = {}, around = {}}
       if all_seen(look, id, group) then return end

@@ -40,12 +40,17 @@ function ready.put_behind(c, id, class, group, score)
   add(c, id, class, group, last and math.max(last + 1, score) or score, 'RPUSH')
 end
 
+-- Writes that a job is ready. rule: see rules/claim.lua.
+function ready.write(c, job)
+  redis.call('HSET', job.name, 'state', 'ready', 'readied', c.now_text, unpack(job.rule and {'rule', job.rule} or {}))
+end
+
 -- Writes the job in c.fresh, if there is one.
 function ready.write_fresh(c)
   local job = c.fresh
   if not job then return end
   c.fresh = false
-  redis.call('HSET', job.name, 'state', 'ready', 'readied', c.now_text)
+  ready.write(c, job)
   ready.put(c, job.id, job.class, ready.group_of(job), job.priority)
 end
 
@@ -64,12 +69,12 @@ local function forget_empty(c, class)
 end
 
 -- Takes the next job from the lists: its id; its group, which goes behind the others; and its score. Without a score:
--- true if it is the job in c.fresh.
+-- the job that was in c.fresh.
 function ready.shift(c, class)
   local groups, job = c.P .. 'ready:' .. class, c.fresh
   if job and job.class == class and redis.call('EXISTS', groups) == 0 then
     c.fresh = false
-    return job.id, ready.group_of(job), nil, true
+    return job.id, ready.group_of(job), nil, job
   end
   ready.write_fresh(c)
   local group, another = unpack(redis.call('LRANGE', groups, '0', '1'))

@@ -37,7 +37,7 @@ end
 -- Reads the rare fields. Only jobs with the field `seldom` have any; most jobs simply run.
 function record.fill_rare(job)
   return record.fill(job, 'losses', 'aliases', 'stop', 'condemned', 'expires', 'last', 'phase', 'ends', 'undo', 'back',
-    'hold', 'forgiven', 'conflicts', 'parent', 'slots', 'group', 'tick', 'grab')
+    'hold', 'forgiven', 'conflicts', 'parent', 'slots', 'group', 'tick', 'grab', 'waited')
 end
 
 -- Reads a job; nil = there is none. A field that the record lacks is false.

@@ -39,7 +39,8 @@ function retention.fade(job, ended, ...)
     'tell', 'by')
   if not job.seldom then return end
   redis.call('HDEL', job.name, 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts',
-    'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick', 'joined')
+    'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick', 'joined',
+    'waited')
 end
 
 -- Sets the lifetime of a record whose job is over. listeners: number of clients that wait for its end; owed: its result

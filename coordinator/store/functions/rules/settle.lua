@@ -42,6 +42,9 @@ end
 
 -- Makes a job ready again. It kept the front of its lines, so it goes to the front of its group.
 function settle.put_back(c, id, job, ...)
+  if job.state == 'retrying' then
+    redis.call('HSET', job.name, 'waited', string.format('retry %d', c.now - (tonumber(job.waited) or c.now)))
+  end
   if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
   redis.call('HSET', job.name, 'state', 'ready', ...)
   ready.put_back(c, id, job.class, ready.group_of(job))
@@ -87,7 +90,7 @@ function settle.retry_later(c, id, job, delay, detail, how)
     return 'retrying'
   end
   redis.call('ZADD', c.P .. 'due', c.now + delay, id)
-  return states.enter(c, id, 'retrying')
+  return states.enter(c, id, 'retrying', 'waited', c.now_text)
 end
 
 -- Ends the job, unless its lane is to be held for an operator.

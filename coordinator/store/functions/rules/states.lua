@@ -5,9 +5,10 @@ states.TERMINAL = {succeeded = true, failed = true, rolled_back = true, double_f
   expired = true}
 states.APART = {'scheduled', 'collected', 'retrying', 'parked', 'held', 'rolling_back'}
 
-function states.enter(c, id, state)
+-- Names and values that follow the state are written with it.
+function states.enter(c, id, state, ...)
   redis.call('SADD', c.P .. 'state:' .. state, id)
-  record.note(c, id, 'state', state)
+  record.note(c, id, 'state', state, ...)
   return state
 end
 

@@ -16,7 +16,7 @@ local function unready(c, id, job)
   redis.call('HSET', job.name, 'state', 'waiting')
   local keys, score = record.keys_of(job.keys), redis.call('HGET', job.name, 'score')
   if not score then return end
-  redis.call('HDEL', job.name, 'score')
+  redis.call('HDEL', job.name, 'score', 'rule')
   for _, key in ipairs(keys) do redis.call('ZADD', c.P .. 'line:' .. key, 'XX', score, id) end
   line.changed(c)
   for _, key in ipairs(keys) do admit.lane(c, key) end
@@ -84,6 +84,8 @@ step.define('lane_resume', {'allow-oom'}, function(c, args)
     history.note(c, job, 'resumed', audit.kept(act))
   end
   audit.note(c, act, 'resume', 'lane', key, 'paused', 'open')
+  local since = tonumber(string.match(paused or '', '"at": ?(%d+)')) or c.wall
+  c.paused = base.text_of(since + c.now - c.wall)
   admit.lane(c, key)
   return 1
 end)

@@ -40,7 +40,8 @@ local function start_due(c, set, at)
     if job.state == 'retrying' then settle.put_back(c, id, job) end
     if job.state ~= 'scheduled' then return end
     redis.call('SREM', c.P .. 'state:scheduled', id)
-    admit.join(c, id, record.keys_of(job.keys), redis.call('HGET', job.name, 'score'))
+    local score, waited = redis.call('HGET', job.name, 'score'), c.now - job.submitted
+    admit.join(c, id, record.keys_of(job.keys), score, 'waited', string.format('eta %d', waited))
   end)
 end
 
