@@ -113,6 +113,14 @@ def search(
     store: Store, most: int = 50, after: str = "", hidden: Hidden | None = None, **asked: Unpack[JobFilter]
 ) -> Found:  # fmt: skip
     """Find the jobs of a JobFilter, at most `most` of them. `text` finds nothing hidden. Raises InvalidJob."""
+    ids, complete, searched, after = find(store, most, after, hidden, **asked)
+    return Found(tuple(record.read_many(store, ids)), complete, searched, after)
+
+
+def find(
+    store: Store, most: int, after: str, hidden: Hidden | None, **asked: Unpack[JobFilter]
+) -> tuple[list[str], bool, int, str]:  # fmt: skip
+    """As `search`, and reads no records: the ids, and the other fields of Found."""
     look = _Search(store, _read(store, asked), hidden)
     validation.count("most", most, 1)
     ids: list[str] = []
@@ -123,8 +131,8 @@ def search(
             ids.append(job_id)
         if len(ids) == most or searched == MOST_SEARCHED:
             complete = len(ids) == most and not look.partial
-            return Found(tuple(record.read_many(store, ids)), complete, searched, _closed(*last))
-    return Found(tuple(record.read_many(store, ids)), not look.partial, searched)
+            return ids, complete, searched, _closed(*last)
+    return ids, not look.partial, searched, ""
 
 
 def count(store: Store, seconds: float, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> tuple[int, bool]:
@@ -335,15 +343,11 @@ class _Search:
         """The ids of records that may fit, by their state and by the texts. Most do not, and are read no further."""
         if not (self.needles or self.kept_states):
             return dict.fromkeys(ids)
-        names = list(dict.fromkeys(("state", *(name for fields, _ in self.needles for name in fields))))
+        names = [*dict.fromkeys(("state", *(name for fields, _ in self.needles for name in fields)))]
         places = [([names.index(name) for name in fields], needle) for fields, needle in self.needles]
-        records = zip(ids, record.fields_of_many(self.store, ids, *names), strict=True)
-        return {
-            job_id: None
-            for job_id, values in records
-            if not self.kept_states or values[0] in self.kept_states
-            if all(any(needle in values[at].lower() for at in fields) for fields, needle in places)
-        }
+        wanted = {"names": names, "needles": places}
+        wanted |= {"states": dict.fromkeys(self.kept_states, 1)} if self.kept_states else {}
+        return dict.fromkeys(job_id.decode() for job_id in self.store.look("jobs_likely", json.dumps(wanted), *ids))
 
     def _fits(self, candidate: _Candidate, fields: dict[str, str]) -> bool:
         state, keys = record.state_of(fields), fields.get("keys", "").split("\n")

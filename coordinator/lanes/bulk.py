@@ -18,7 +18,7 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.hidden import Hidden
 from coordinator.jobs.record import TERMINAL
-from coordinator.jobs.search import STATES, JobFilter, looked, pages, search
+from coordinator.jobs.search import STATES, JobFilter, find, looked, pages
 from coordinator.jobs.states import End
 from coordinator.lanes.client import check_limit
 from coordinator.lanes.plan import MOST_SHOWN, Plan, Projection, of_cancel, of_lanes, of_move, of_releases, of_retry
@@ -150,14 +150,11 @@ class _Jobs(Bulk[str]):
             ids = self._ordered(list(dict.fromkeys(job_id for portion in self.looked(most) for job_id in portion)))
             yield from (ids[at : at + most] for at in range(0, len(ids), most))
             return
-        after = ""
-        while True:
-            found = search(self._store, most, after, self._hidden, **self._wanted)
-            if found.jobs:
-                yield [job.id for job in found.jobs]
-            after = found.after
-            if not after:
-                return
+        after = None
+        while after != "":
+            ids, _, _, after = find(self._store, most, after or "", self._hidden, **self._wanted)
+            if ids:
+                yield ids
 
     def _ordered(self, ids: list[str]) -> list[str]:
         """The last one to go to the front is the first there."""

@@ -185,6 +185,31 @@ step.define('jobs_read', {'no-writes'}, function(c, args)
   return found
 end)
 
+local function may_fit(c, id, wanted)
+  local values = redis.pcall('HMGET', c.P .. 'job:' .. id, unpack(wanted.names))
+  if values.err or (wanted.states and not wanted.states[values[1]]) then return false end
+  for i, value in ipairs(values) do values[i] = string.lower(value or '') end
+  for _, needle in ipairs(wanted.needles) do
+    local there = false
+    for _, place in ipairs(needle[1]) do there = there or string.find(values[place + 1], needle[2], 1, true) end
+    if not there then return false end
+  end
+  return true
+end
+
+-- jobs_likely: finds the records that may fit a search.
+-- args wanted ids…
+--   wanted: JSON {names, needles, states?}. names: of fields, `state` first; needles: {places in names, text} for each
+--   text of which one of these fields must have a part, in small letters; states: those that fit, a table
+-- returns the ids of these records
+step.define('jobs_likely', {'no-writes'}, function(c, args)
+  local found, wanted = {}, cjson.decode(args[1])
+  for i = 2, #args do
+    if may_fit(c, args[i], wanted) then found[#found + 1] = args[i] end
+  end
+  return found
+end)
+
 -- notices_take: takes ended jobs of an app whose results and links nobody has sent yet.
 -- args app most
 --   most: how many at most
