@@ -237,34 +237,31 @@ def lane(coordinator: Coordinator, key: str, most: int, runs: int, as_json_: boo
     click.echo(as_json(shown) if as_json_ else lane_text(shown, coordinator.line(shown)))
 
 
-MOST_GRABS = click.option(
-    "--most", default=50, show_default=True, type=click.IntRange(1), help="At most so many of each key, the latest."
-)
 HISTORY = click.option("--history", is_flag=True, help="Also the earlier winners of each instance.")
 
 
 @cli.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[KEY | COMMAND]")
-@MOST_GRABS
+@paged(50)
 @HISTORY
 @json_option
 @with_coordinator
-def grabs(coordinator: Coordinator, most: int, history: bool, as_json_: bool) -> None:
+def grabs(coordinator: Coordinator, most: int, after: str, history: bool, as_json_: bool) -> None:
     """List the instances that were grabbed: who won each, and how it ended; release one.
 
     KEY: only its instances.
     """
-    _show_grabs(coordinator, None, most, history, as_json_)
+    _show_grabs(coordinator, None, most, after, history, as_json_)
 
 
 @grabs.command("show")
 @click.argument("key")
-@MOST_GRABS
+@paged(50)
 @HISTORY
 @json_option
 @with_coordinator
-def show_grabs(coordinator: Coordinator, key: str, most: int, history: bool, as_json_: bool) -> None:
+def show_grabs(coordinator: Coordinator, key: str, most: int, after: str, history: bool, as_json_: bool) -> None:
     """List the instances of one key."""
-    _show_grabs(coordinator, key, most, history, as_json_)
+    _show_grabs(coordinator, key, most, after, history, as_json_)
 
 
 @acts("key", "KEY")
@@ -284,8 +281,10 @@ def release(coordinator: Coordinator, key: str, instance: str, attempt: int | No
 grabs.add_command(release)
 
 
-def _show_grabs(coordinator: Coordinator, key: str | None, most: int, history: bool, as_json_: bool) -> None:
-    instances = coordinator.grabs(key, most)
+def _show_grabs(
+    coordinator: Coordinator, key: str | None, most: int, after: str, history: bool, as_json_: bool
+) -> None:
+    instances = coordinator.grabs(key, most, after)
     heads = ("key", "instance", "winner", "host", "state", "attempt", "started", "ended", "why")
     rows = (
         (
@@ -297,7 +296,9 @@ def _show_grabs(coordinator: Coordinator, key: str | None, most: int, history: b
         for last in instances
         for grab in ((last, *last.earlier) if history else (last,))
     )
-    click.echo(listing("grabs", map(asdict, instances)) if as_json_ else table(heads, rows))
+    after = instances[-1].cursor if len(instances) == most else ""
+    click.echo(listing("grabs", map(asdict, instances), after) if as_json_ else table(heads, rows))
+    more(after)
 
 
 @cli.group(invoke_without_command=True)

@@ -353,9 +353,12 @@ class Coordinator(OnCommit):
         """
         return self._grabber.grab(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep, attempts=attempts)
 
-    def grabs(self, key: str | None = None, most: int = 100) -> list[GrabRecord]:
-        """Read the instances of a key, or of all keys, the latest first; `most` of each key."""
-        return self._grabber.all(key, most)
+    def grabs(self, key: str | None = None, most: int = 100, after: str = "") -> list[GrabRecord]:
+        """Read a page of the instances of a key, or of all: by key, and of each key the latest first.
+
+        `after`: the `cursor` of the last one of the page before. Raises InvalidJob where that is forgotten.
+        """
+        return self._grabber.all(key, most, after)
 
     @refuses_viewers
     def release_grab(

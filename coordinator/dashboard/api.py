@@ -114,6 +114,10 @@ def _lanes(asked: Asked) -> object:
     return asked.coordinator.lanes(asked.text("prefix"), state, most, asked.text("after"))
 
 
+def _grabs(asked: Asked) -> object:
+    return asked.coordinator.grabs(asked.text("key") or None, asked.number("most", 100, 1, MOST), asked.text("after"))
+
+
 READINGS: Mapping[str, Reading] = {
     "counts": Reading(dict[str, int], lambda asked: asked.coordinator.counts()),
     "lanes": Reading(list[Lane], _lanes, ("prefix", "state", "after", "most")),
@@ -135,7 +139,7 @@ READINGS: Mapping[str, Reading] = {
         list[EntryEvent], lambda asked: asked.coordinator.entries.history(asked.text("name")), ("name",)
     ),
     "locks": Reading(list[Lock], _locks),
-    "grabs": Reading(list[GrabRecord], lambda asked: asked.coordinator.grabs(asked.text("key") or None), ("key",)),
+    "grabs": Reading(list[GrabRecord], _grabs, ("key", "after", "most")),
     "sorters": Reading(list[SorterStatus], lambda asked: asked.coordinator.sorters()),
 }
 

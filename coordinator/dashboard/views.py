@@ -212,9 +212,9 @@ def locks(asked: Asked) -> Page:
 
 
 def grabs(asked: Asked) -> Page:
-    key = asked.text("key")
-    rows = asked.coordinator.grabs(key or None, ROWS)
-    return Page("grabs.html", "Grabs", {"rows": rows[: ROWS * 4], "count": len(rows)})
+    rows = asked.coordinator.grabs(asked.text("key") or None, ROWS + 1, asked.text("after"))
+    more = rows[ROWS - 1].cursor if len(rows) > ROWS else ""
+    return Page("grabs.html", "Grabs", {"rows": rows[:ROWS], "more": more})
 
 
 def sorters(asked: Asked) -> Page:

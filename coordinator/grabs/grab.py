@@ -22,7 +22,7 @@ from kombu.utils.json import dumps
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
 from coordinator.grabs.records import all_of, listening, look
 from coordinator.jobs.instances import GrabRecord, Instance, State, Winner, checked, lane_of, parse_instance
-from coordinator.jobs.validation import GRABS, checks_arguments, count, one_of, shown, span
+from coordinator.jobs.validation import GRABS, checks_arguments, count, one_of, shown, span, text
 from coordinator.locks.leases import Lease, Renewer, holding, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
@@ -72,8 +72,10 @@ class Grabber:
         about = self.store.step("grab_release", lane, "" if attempt is None else attempt, act)
         return Winner(**json.loads(about)).identifier if about else None
 
-    def all(self, key: str | None, most: int) -> list[GrabRecord]:
-        return all_of(self.store, None if key is None else checked("key", key), most)
+    def all(self, key: str | None, most: int, after: str) -> list[GrabRecord]:
+        """See `Coordinator.grabs`."""
+        named = None if key is None else checked("key", key)
+        return all_of(self.store, named, count("most", most, 1), after and text("after", after))
 
     def listening(self, key: str, instance: str) -> AbstractContextManager[Callable[[float], None]]:
         """See `records.listening`."""

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
+from urllib.parse import unquote
 
-from coordinator.errors import StoreRefused, StoreUnavailable, WaitTimeout
+from coordinator.errors import InvalidJob, StoreRefused, StoreUnavailable, WaitTimeout
 from coordinator.jobs.instances import GrabRecord, lane_of, names_in, parse_instance
 from coordinator.jobs.record import Job
 from coordinator.store.client import Store
@@ -23,20 +25,33 @@ def look(store: Store, key: str, instance: str) -> GrabRecord:
     return parse_instance(key, instance, store.step("grab_look", lane_of(key, instance)))
 
 
-def all_of(store: Store, key: str | None, most: int) -> list[GrabRecord]:
-    """Read the instances of a key, or of all keys, the latest first; at most `most` of each key."""
+def all_of(store: Store, key: str | None, most: int, after: str = "") -> list[GrabRecord]:
+    """Read a page of the instances of a key, or of all: by key, and of each key the latest first. See `after` there."""
+    names, found = _names(store, key, most, *map(unquote, after.partition("/")[::2])), list[GrabRecord]()
+    while portion := list(islice(names, most - len(found))):
+        for one, reply in zip(
+            portion, store.step_many("grab_look", [(lane_of(*one),) for one in portion]), strict=True
+        ):
+            record = parse_instance(*one, store.checked(reply))
+            found += [record] if record.state else []
+    return found
+
+
+def _names(store: Store, key: str | None, size: int, after: str, instance: str) -> Iterator[tuple[str, str]]:
+    """The keys and instances behind the instance `instance` of the key `after`."""
     keys = [name.decode() for name in store.read("ZRANGE", store.key("grabs"), 0, -1)] if key is None else [key]
-    instances = [
-        (name, instance.decode())
-        for name in sorted(keys)
-        for instance in store.read("ZRANGE", store.key("grabs", name), 0, most - 1, "REV")
-    ]
-    replies = store.step_many("grab_look", [(lane_of(*instance),) for instance in instances]) if instances else []
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    records = [parse_instance(*names, reply) for names, reply in zip(instances, replies, strict=True)]
-    return [record for record in records if record.state]
+    for name in sorted(name for name in keys if name >= after):
+        start = _behind(store, name, instance) if name == after else 0
+        while page := store.read("ZRANGE", store.key("grabs", name), start, start + size - 1, "REV"):
+            yield from ((name, one.decode()) for one in page)
+            start += len(page)
+
+
+def _behind(store: Store, key: str, instance: str) -> int:
+    place = store.read("ZREVRANK", store.key("grabs", key), instance)
+    if place is None:
+        raise InvalidJob(f"the instance {instance!r} of {key!r}, which after names, is forgotten: begin anew")
+    return int(place) + 1
 
 
 def end_of_process(store: Store, job: Job, deadline: float | None) -> Job:

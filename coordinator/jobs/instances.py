@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, cast
+from urllib.parse import quote
 
 from kombu.utils.json import loads
 
@@ -60,6 +61,11 @@ class GrabRecord:
     ended: datetime | None = None
     value: Json = None
     earlier: tuple[GrabRecord, ...] = ()
+
+    @property
+    def cursor(self) -> str:
+        """Its name in one text, for `after`."""
+        return f"{quote(self.key, safe='')}/{quote(self.instance, safe='')}"
 
 
 def lane_of(key: str, instance: str) -> str:

@@ -20,6 +20,10 @@ def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinat
         ]
         assert found[1]["value"] == {"rows": 3}
         assert len(told(call("grabs")).splitlines()) == 4
+        first = loaded(call("grabs", "--most", "2", "--json"))
+        rest = loaded(call("grabs", "--most", "2", "--json", "--after", first["after"]))
+        assert [one["instance"] for one in first["grabs"] + rest["grabs"]] == ["1", "b", "a"]
+        assert (first["after"], rest["after"]) == ("nightly/b", None)
         lanes = told(call("lanes"))
         assert "grab nightly b" in lanes
         assert running.won

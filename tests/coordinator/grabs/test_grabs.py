@@ -143,6 +143,14 @@ def test_names_of_any_script_and_length_are_their_own_instances(coordinator: Coo
         with coordinator.grab(key, instance, "ö" * LONGEST) as grab:
             assert grab.won
     assert {(one.key, one.instance) for one in coordinator.grabs()} == set(names)
+    found, after = list[tuple[str, str]](), ""
+    while page := coordinator.grabs(most=2, after=after):
+        found, after = [*found, *((one.key, one.instance) for one in page)], page[-1].cursor
+        coordinator.grab("a", f"later {len(found)}", "z").complete()  # it stands before the page
+    assert found == [("a", "b/c"), ("a", "b@c"), *names[2:3], *names[:1], *names[4:]]
+    assert [one.instance for one in coordinator.grabs("a", after="a/b%2Fc")] == ["b@c"]
+    with pytest.raises(InvalidJob, match="begin anew"):
+        coordinator.grabs(after="a/forgotten")
 
 
 def test_instances_do_not_wait_for_each_other_and_no_lane_of_a_job_is_in_their_way(coordinator: Coordinator) -> None:
