@@ -163,7 +163,7 @@ def _restart(here: Registry) -> click.Command:
     @click.command()
     @click.argument("item", metavar="ID")
     @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [the first failure].")
-    @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed.")
+    @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed, and what starts then.")
     @why_option
     @by_option
     @ticket_option
@@ -172,6 +172,7 @@ def _restart(here: Registry) -> click.Command:
         removed = look.restart(here, item, kind, dry_run=dry_run, by=by, why=why, ticket=ticket)
         for event in removed:
             click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {shown(event.ended)}")
+        click.echo(look.starts(here, item, removed))
         for event in look.repair(here, by).failures(item):
             if event not in removed:
                 click.echo(f"{_marks([event])} of {shown(event.ended)} stays: it did not come from there", err=True)

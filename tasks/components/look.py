@@ -1,7 +1,7 @@
 """Reads from the lanes which items components work on, and applies operators' acts to an item and its waiting jobs."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -224,6 +224,14 @@ def restart(
 ) -> list[ItemEvent]:  # fmt: skip
     """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
     return repair(registry, by, why, ticket).restart(item, kind, dry_run=dry_run)
+
+
+def starts(registry: Registry, item: str, gone: Sequence[ItemEvent] = ()) -> str:
+    """A sentence about the components whose next run works on the item, once these events are gone."""
+    profile, kinds = registry.items.profiles([item])[item], {event.type for event in gone}
+    left = Profile(profile.type, {kind: event for kind, event in profile.events.items() if kind not in kinds})
+    names = [component.name for component in registry.all() if component.wanted.fits(left)]
+    return f"then starts {', '.join(names)}" if names else "then starts nothing: no component wants it"
 
 
 @refuses_viewers

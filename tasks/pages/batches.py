@@ -144,7 +144,8 @@ def _restart(here: Registry, asked: Asked) -> str:
 
 def _plan(here: Registry, asked: Asked) -> list[str]:
     hit = look.restart(here, asked.text("id"), asked.text("event") or None, dry_run=True, by=asked.author.name)
-    return [f"{event.type} of {event.agent} is removed, and made again" for event in hit]
+    removed = [f"{event.type} of {event.agent} is removed, and made again" for event in hit]
+    return [*removed, look.starts(here, asked.text("id"), hit)]
 
 
 def _stop(here: Registry, asked: Asked) -> str:

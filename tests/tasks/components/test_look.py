@@ -158,6 +158,17 @@ def test_an_item_says_for_each_component_what_keeps_it_away(components: Componen
     assert codes(components)[0] == ("item.stopped", "item B1-RT1 is stopped for every component")
 
 
+def test_a_dry_run_of_a_restart_says_which_component_starts_then(components: Components) -> None:
+    components.items.register("B1-RT1")
+    for kind, good in (("Data_Received", True), ("Checked", False)):
+        look.repair(components, "ann").add("B1-RT1", kind, success=good)
+    assert look.starts(components, "B1-RT1") == "then starts nothing: no component wants it"
+    hit = look.restart(components, "B1-RT1", dry_run=True, by="ann")
+    assert look.starts(components, "B1-RT1", hit) == "then starts Checker"
+    look.restart(components, "B1-RT1", by="ann")
+    assert look.starts(components, "B1-RT1") == "then starts Checker"
+
+
 FLAG, ROUND = "Manual_QA_Flagged", ("B1-RT1",)
 ACTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[object, ...], tuple[str, str, str]]] = {
     "restart": (look.restart, aio.restart_item, ROUND, ("restart", "Checked", "removed")),

@@ -89,6 +89,7 @@ def test_an_item_is_restarted_after_a_look_at_what_that_removes(components: Comp
         form = client.get("/act/item-restart?id=B1-RT1").text
         assert "Checked of" in form
         assert "is removed, and made again" in form
+        assert "then starts Checker" in form
         assert [event.type for event in components.items.events("B1-RT1")] == ["Data_Received", "Checked"]
         assert "Checked removed: the components work again." in act(client, "item-restart", id="B1-RT1")
         assert [event.type for event in components.items.events("B1-RT1")] == ["Data_Received"]
