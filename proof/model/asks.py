@@ -104,7 +104,10 @@ class Ask:
             merge_args={"what": asked["unite"]} if "unite" in asked else {},
         )
         wanted |= asked.get("grab", {})
-        target = JobDefaults("shop", lambda step: TaskDefault("celery", result=bool(asked.get("tell"))))
+        wanted |= {"needs": asked["needs"]} if "needs" in asked else {}
+        target = JobDefaults(
+            asked.get("app", "shop"), lambda step: TaskDefault("celery", result=bool(asked.get("tell")))
+        )
         return RequestMaker(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
 
     def _when_busy(self) -> Any:
@@ -131,7 +134,9 @@ class Ask:
     def _job(self, steps: tuple[str, ...], coalesce: str, parent: str) -> record.Job:
         asked = self.asked
         task, limit = asked.get("task", "shop.work"), asked.get("limit", 0)
-        places = [record.Place(f"shop\n{queue}", task, limit) for queue in steps or (asked.get("queue", "celery"),)]
+        app, needs = asked.get("app", "shop"), asked.get("needs", ())
+        kinds = ["\n".join((app, queue, *needs)) for queue in steps or (asked.get("queue", "celery"),)]
+        places = [record.Place(kind, task, limit) for kind in kinds]
         united = asked.get("unite", ())
         back = asked.get("back", ("celery",))
         queues = ((back,) if isinstance(back, str) else back) if "undo" in asked else ()

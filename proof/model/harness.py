@@ -24,6 +24,7 @@ ACT = act_of("why", "who")
 TTL, NODE_TTL = 60_000, 120_000
 TASKS = {"one": ("shop.work", "shop.other"), "two": ("shop.work",)}
 QUEUES = {"one": ("celery", "other"), "two": ("celery",)}
+LABELS = {"one": (), "two": ("gpu",)}
 
 # Steps that look for work that fits, and so may turn ready lists round.
 TURNING = ("runner_take", "job_finish", "sweep", "node_register", "node_leave", "node_drain")
@@ -51,7 +52,9 @@ class Harness:
         self.asked: list[tuple[str, ...]] = []  # the first requests of runners: node, incarnation, runner, bell, token
         self._numbers = itertools.count(1)
         for name in TASKS:
-            self.model.nodes[name] = Node(name, frozenset(QUEUES[name]), frozenset(TASKS[name]))
+            self.model.nodes[name] = Node(
+                name, frozenset(QUEUES[name]), frozenset(TASKS[name]), frozenset(LABELS[name])
+            )
             self.register(name, "first")
 
     def close(self) -> None:
@@ -207,7 +210,9 @@ class Harness:
 
     def register(self, name: str, incarnation: str) -> None:
         about = dumps({"app": "shop", "capacity": 4, "ordinary": 0, "load": 0})
-        serves = dumps(["app shop", *(f"queue {queue}" for queue in QUEUES[name])])
+        serves = dumps(
+            ["app shop", *(f"queue {queue}" for queue in QUEUES[name]), *(f"label {one}" for one in LABELS[name])]
+        )
         answer = self.call("node_register", name, incarnation, NODE_TTL, about, serves, dumps(TASKS[name]))
         assert answer == self.model.register(name, incarnation, NODE_TTL)
 

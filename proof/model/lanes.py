@@ -21,6 +21,7 @@ class Node:
     name: str
     queues: frozenset[str]
     tasks: frozenset[str]
+    labels: frozenset[str] = frozenset()
     incarnation: str = ""
     alive: int = 0
     ending: bool = False
@@ -32,7 +33,8 @@ class Node:
     gone: tuple[str, int] = ("", 0)
 
     def serves(self, kind: str) -> bool:
-        return kind.split("\n")[1] in self.queues
+        app, queue, *labels = kind.split("\n")
+        return app in ("", "shop") and queue in self.queues and self.labels.issuperset(labels)
 
 
 class Lanes:
@@ -55,6 +57,7 @@ class Lanes:
         self.condemned: dict[str, int] = {}
         self.looks: dict[str, int] = {}
         self.coalesced: dict[str, int] = {}
+        self.begun: set[tuple[str, str]] = set()  # a job, and a sub-task of it that a worker has begun
         self.swept = 0
         self.tell_after = 0
         self.asking = ""

@@ -27,6 +27,7 @@ MODEL = Path(__file__).parent.parent.parent / "proof" / "model"
 DOCUMENTS = "documents: no lane is touched; tests/consistency/"
 AMONG_DRIVEN = {
     "counts_read",
+    "jobs_likely",
     "jobs_read",
     "lines_read",
     "jobs_named",
@@ -36,6 +37,7 @@ AMONG_DRIVEN = {
 SCHEDULES = "schedules: no lane is touched; tests/coordinator/scheduler/"
 APART = {
     "counts_read": "read after each step and held against the model",
+    "jobs_likely": "it reads",
     "jobs_read": "it reads",
     "lines_read": "it reads",
     "jobs_named": "it reads, and notes ids that are no jobs' yet: tests/fleet/shared/test_keyed_canvas.py",
