@@ -17,7 +17,7 @@ MUTANTS = [
     Mutant("claim.next", "a taking asked for again takes another job", "held == token", "false"),
     Mutant("claim.next", "a request that comes late takes a job for nobody", "not before or", "true or"),
     Mutant("runner.runner_take", "a bell that was answered gives another job", "answers and '' or '-'", "''"),
-    Mutant("claim.start_next", "a job that was not taken after all does not say that it is ready", "'state', 'ready'"),
+    Mutant("claim.start_next", "a job that was not taken after all does not say that it is ready", "ready.write"),
     Mutant("runner.runner_take", "a worker that was replaced is given jobs", "if known and"),
     Mutant("locks.set_free", "a lock is taken from whoever has it", "held and is_over(c, held)", "true"),
     Mutant("locks.acquire_one", "a lane with a limit has one lock only", "line.limit(c, key) - 1", "0"),

@@ -42,9 +42,9 @@ function coalesce.join(c, id, alias, merge_args)
 end
 
 -- Handles a call `alias` of a keyed task that was skipped for the job `id`, or coalesced into it. If a caller may wait
--- for the call under its own id (`expected` is 1), the alias' record keeps the call, and the job also sends its result to
--- it. Returns the job, or '' if no job of the same app can send the result: a lock has the lane, or an operator closed
--- it.
+-- for the call under its own id (`expected` is 1), the alias' record keeps the call, and the job also sends its result
+-- to it. Returns the job, or '' if no job of the same app can send the result: a lock has the lane, or an operator
+-- closed it.
 function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
   local name = c.P .. 'job:' .. id
   local class, state = unpack(redis.call('HMGET', name, 'class', 'state'))
