@@ -19,6 +19,7 @@ OF_A_FOLDER = {
     "cli": {"uvicorn"},
     "dashboard": {"anyio", "fastapi", "flower", "jinja2", "markupsafe", "starlette"},
     "extension.py": {"prometheus_client"},
+    "in_flower.py": {"flower", "starlette"},
     "metrics": {"prometheus_client"},
     "testing": {"pytest"},
 }  # of an extra, or of those who use it

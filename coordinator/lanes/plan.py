@@ -18,7 +18,7 @@ from coordinator.jobs.record import TERMINAL, fields_of_many
 from coordinator.jobs.retarget import AT_WORK, ClassOf, named_by
 from coordinator.jobs.search import scored
 from coordinator.jobs.states import End
-from coordinator.lanes.view import Lane, limit_in, look
+from coordinator.lanes.view import Lane, look
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 
