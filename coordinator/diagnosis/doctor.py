@@ -13,7 +13,7 @@ from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.fleet.nodes import Nodes
 from coordinator.store.client import Store
 
-_BETWEEN = 0.5  # seconds between two looks at what changes all the time
+_BETWEEN = 0.1  # seconds between two looks at what changes all the time
 
 
 def examine(

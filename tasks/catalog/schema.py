@@ -101,7 +101,7 @@ gone = Table(
 _WAITS = text("delivered IS NULL")
 
 events = Table(
-    "events",
+    "object_events",
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("id", String(36), nullable=False),  # also of the job that delivers it
@@ -111,12 +111,12 @@ events = Table(
     Column("at", Instant, nullable=False),
     Column("sent", Instant),  # when it was last submitted
     Column("delivered", Instant),
-    Index("events_by_pid", "pid", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
-    Index("events_by_sent", "sent", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
+    Index("object_events_by_pid", "pid", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
+    Index("object_events_by_sent", "sent", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
     sqlite_with_rowid=False,
 )
 
-event_counter = Table("event_counter", metadata, Column("last", BigInteger, nullable=False))
+event_counter = Table("object_event_counter", metadata, Column("last", BigInteger, nullable=False))
 
 
 def is_gone() -> Exists:

@@ -12,7 +12,7 @@ WAITS = sa.text("delivered IS NULL")
 
 def upgrade() -> None:
     op.create_table(
-        "events",
+        "object_events",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("id", sa.String(36), nullable=False),
         sa.Column("member", sa.String(256), nullable=False),
@@ -22,7 +22,7 @@ def upgrade() -> None:
         *(sa.Column(name, INSTANT) for name in ("sent", "delivered")),
         sqlite_with_rowid=False,
     )
-    for name, columns in (("events_by_pid", ["pid", "number"]), ("events_by_sent", ["sent", "number"])):
-        op.create_index(name, "events", columns, sqlite_where=WAITS, postgresql_where=WAITS)
-    counter = op.create_table("event_counter", sa.Column("last", sa.BigInteger, nullable=False))
+    for name, columns in (("object_events_by_pid", ["pid", "number"]), ("object_events_by_sent", ["sent", "number"])):
+        op.create_index(name, "object_events", columns, sqlite_where=WAITS, postgresql_where=WAITS)
+    counter = op.create_table("object_event_counter", sa.Column("last", sa.BigInteger, nullable=False))
     op.bulk_insert(counter, [{"last": 0}])

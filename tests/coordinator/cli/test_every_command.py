@@ -95,6 +95,7 @@ def test_no_command_of_the_service_ends_in_a_traceback_beside_a_dead_redis(tmp_p
     without = {" ".join(name.split("\t")[2:]) for name, end in ends.items() if end == "status 0"}
     assert without == {
         "components",
+        "events",
         "items",
         "items orphans",
         "items show x",
