@@ -91,7 +91,8 @@ def imports(path: Path) -> Iterator[str]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (name.value for name in node.args if isinstance(name, ast.Constant))
+            names = (one.value for one in node.args if isinstance(one, ast.Constant))
+            yield from (name for name in names if name.split(".")[0] in FLOORS)
 
 
 def floors(table: str) -> dict[str, int]:

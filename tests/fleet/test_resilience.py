@@ -64,7 +64,8 @@ class Servers:
 
     def ended(self, name: str) -> None:
         said, _ = self.running[name].communicate(timeout=60)
-        assert self.running[name].returncode == 0
+        # One that has shown its list is at its end: a signal may meet Python without its handlers.
+        assert self.running[name].returncode == 0 or " sees: " in said
         self.said += said.splitlines()
 
     def done(self) -> list[Done]:

@@ -432,7 +432,7 @@ def test_no_verb_stops_the_loop_while_redis_is_silent(press: Any, proxy: Proxy) 
                 await call(jobs)
         assert press.coordinator.nodes()  # a plain one may block the loop of its thread, as in a notebook
         proxy.swallow()
-        latest, calls = 0.0, [call(aio.Coordinator(url=url, prefix=prefix, timeout=1)) for call in CALLS.values()]
+        latest, calls = 0.0, [call(aio.Coordinator(url=url, prefix=prefix, timeout=3)) for call in CALLS.values()]
         asked = asyncio.gather(*calls, return_exceptions=True)
         while not asked.done():
             before = time.monotonic()
@@ -442,4 +442,4 @@ def test_no_verb_stops_the_loop_while_redis_is_silent(press: Any, proxy: Proxy) 
         assert {type(end) for end in ends.values()} == {StoreUnavailable}, ends
         return latest
 
-    assert asyncio.run(body()) < 0.9  # one that blocks stops it for the timeout of a second
+    assert asyncio.run(body()) < 2.5  # one that blocks stops it for the timeout of three seconds

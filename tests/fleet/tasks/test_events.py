@@ -164,7 +164,7 @@ def test_an_event_is_submitted_again_until_it_is_delivered_and_redis_may_forget_
 def test_an_event_whose_task_fails_holds_back_those_of_its_pid_and_a_cancel_leaves_it_out(
     begin: Begin, member: MemberServer
 ) -> None:
-    service = begin(COORDINATOR_MAX_LIFETIME="2")
+    service = begin(COORDINATOR_MAX_LIFETIME="2", COORDINATOR_LONG_WAIT="1")
     broken = service.folder / "broken"
     broken.touch()
     service.node("one")
@@ -177,6 +177,7 @@ def test_an_event_whose_task_fails_holds_back_those_of_its_pid_and_a_cancel_leav
     wait_until(lambda: service.known(other.id), 30)
     for job_id in (first.id, other.id):
         assert service.ended(job_id).state == "expired"
+    assert "[events.late]" in service.call("doctor").stdout
     broken.unlink()
     service.coordinator.retry(first.id, why="a test")
     assert service.ended(first.id).state == "succeeded"
@@ -184,6 +185,7 @@ def test_an_event_whose_task_fails_holds_back_those_of_its_pid_and_a_cancel_leav
     service.send()
     service.delivered()
     assert sorted(line[2:] for line in service.heard) == [[PID, "changed"], [PID, "new"], ["other", "new"]]
+    assert "[events.late]" not in service.call("doctor").stdout
     broken.touch()
     member.put("other")
     service.harvest()
