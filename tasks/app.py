@@ -34,7 +34,7 @@ _TASKS = [
     "tasks.pipeline",
 ]
 
-app = Celery("tasks", include=[*_TASKS, "tasks.pipeline", *filter(None, _DECLARED)])
+app = Celery("tasks", include=[*_TASKS, *filter(None, _DECLARED)])
 app.conf.update(
     **broker_of(os.environ),
     beat_schedule=_SCHEDULE,
