@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,41 @@ def test_an_item_says_for_each_component_what_keeps_it_away(components: Componen
     assert ("item.has", "item B2-RT1 is left out by Mender, since it has Bound") in codes(components, "B2-RT1")
     repair.stop("B1-RT1")
     assert codes(components)[0] == ("item.stopped", "item B1-RT1 is stopped for every component")
+
+
+def test_whatever_events_an_item_has_the_causes_are_those_of_the_declaration_and_of_the_query(
+    components: Components,
+) -> None:
+    declare = components.declare(
+        "Mender", "1.0", event="Mended", past=["Scanned"], past_failed=["Flawed"], future=["Taken"], types=["batch"]
+    )
+    declare(lambda work: None)
+    repair, expected = look.repair(components, "ann"), dict[str, set[tuple[str, str]]]()
+    either, kinds = (None, True, False), [*["batch"] * 54, "edition"]
+    ways = [*product(either, either, (None, True), either), (True, False, None, None)]
+    for number, (kind, (scanned, flawed, taken, mended)) in enumerate(zip(kinds, ways, strict=True)):
+        item = f"B{number}-RT1"
+        components.items.register(item, type=kind)
+        for event, success in (("Scanned", scanned), ("Flawed", flawed), ("Taken", taken), ("Mended", mended)):
+            if success is not None:
+                repair.add(item, event, success=success)
+        lacks = {("item.lacks", "Scanned")} if not scanned else set[tuple[str, str]]()
+        lacks |= {("item.lacks", "Flawed")} if flawed is not False else set()
+        lacks |= {("item.has", "Taken")} if taken is not None else set()
+        open_to_it = kind == "batch" and mended is None
+        expected[item] = (lacks or {("item.eligible", "Mended")}) if open_to_it else set()
+        if mended is False:
+            expected[item] = {("item.failed", "Mended")}
+    found = {
+        item: {(one.code, one.facts["event"]) for one in look.why(components, item).causes if "component" in one.facts
+               and one.facts["component"] == "Mender"}
+        for item in expected
+    }  # fmt: skip
+    assert found == expected
+    eligible = components.items.query(components["Mender"].wanted, limit=1000)
+    assert {one.id for one in eligible.items} == {
+        item for item, codes in found.items() if "item.eligible" in dict(codes)
+    }
 
 
 def test_a_dry_run_of_a_restart_says_which_component_starts_then(components: Components) -> None:
