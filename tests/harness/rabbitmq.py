@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from celery import Celery
 
-from coordinator.local.redis import free_port
+from tests.harness.ports import free_port
 from tests.harness.server import Server, program
 
 PLACES = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"

@@ -12,7 +12,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from coordinator.local.redis import find_server, free_port
+from coordinator.local.redis import find_server
+from tests.harness.ports import free_port
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.tls import Certificates

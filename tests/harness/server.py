@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from coordinator.local.redis import free_port
+from tests.harness.ports import free_port
 from tests.harness.waiting import wait_until
 
 

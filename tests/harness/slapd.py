@@ -11,12 +11,12 @@ import ldap
 import trustme
 from ldif import LDIFWriter
 
-from coordinator.local.redis import free_port
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.connection import dn_of
 from tasks.nodelist.ldap.entries import entries_of
 from tasks.nodelist.ldap.schema import rdn
 from tasks.settings import Settings
+from tests.harness.ports import free_port
 from tests.harness.server import Server, program
 from tests.harness.waiting import wait_until
 
