@@ -150,12 +150,6 @@ class Connection:
         return self._live
 
     def _open(self) -> LDAPObject:
-        try:
-            return self._opened()
-        except ldap.SERVER_DOWN:  # a busy one may hang up on a connection that it had no time for
-            return self._opened()
-
-    def _opened(self) -> LDAPObject:
         live = self._prepared()
         if self._settings.ldap_starttls:
             live.start_tls_s()

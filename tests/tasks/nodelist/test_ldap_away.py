@@ -138,15 +138,6 @@ def test_a_network_that_swallows_everything_is_left_within_the_timeout(slapd: Sl
             assert client.read().records == {}
 
 
-def test_a_server_that_hangs_up_on_a_new_connection_is_asked_once_more(slapd: SlapdServer) -> None:
-    with Proxy(slapd.port) as proxy:
-        settings = slapd.settings(ldap_url=f"ldap://127.0.0.1:{proxy.port}", ldap_timeout=TIMEOUT)
-        with Directory(settings) as client:
-            proxy.lose_reply(settings.ldap_bind_dn.encode())
-            assert client.read().records == {}
-            assert proxy.lost.is_set()
-
-
 def test_credentials_that_are_refused_are_told_and_never_the_password(slapd: SlapdServer) -> None:
     settings = slapd.settings(ldap_password="wrong-secret")
     assert "wrong-secret" not in told(settings, "Invalid credentials; see ldap_bind_dn")
