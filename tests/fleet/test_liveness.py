@@ -28,7 +28,7 @@ def probe(worker: Worker, name: str = "livenessProbe") -> bool:
 
 
 def test_a_node_is_alive_while_redis_is_away_and_not_once_its_main_process_hangs(fleet: Fleet) -> None:
-    worker = fleet.worker("one", 1)
+    worker = fleet.worker("one", 1, "--heartbeat-interval", "1")  # so that a heartbeat is what first meets the hang
     assert probe(worker, "startupProbe")
     fleet.server.pause()
     try:
