@@ -194,6 +194,11 @@ def test_the_demo_and_the_checks_need_neither_a_compiler_nor_ldap() -> None:
     assert "python-ldap" not in (ROOT / "requirements.txt").read_text()
 
 
+def test_the_proof_asks_a_real_member_node_first() -> None:
+    planned = make("-n", "proof").stdout
+    assert 0 < planned.find("pytest tests/fleet/dataone") < planned.rfind("-m proof --minutes")
+
+
 def test_the_readme_is_short_and_integration_runs_the_two_commands() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
     commands = (ROOT / ".ci" / "run").read_text().splitlines()
