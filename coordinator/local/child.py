@@ -19,18 +19,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A program to run. `env`: additions to ours. `stop_timeout`: seconds from `stop_signal` to SIGKILL.
-
-    The supervisor stops the children in reverse order, one after the other. A child with `together` stops at the same
-    time as the one before it in the list: these form a group.
-    """
+    """A program to run. `env`: additions to ours. `stop_timeout`: seconds from SIGTERM to SIGKILL."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
-    stop_signal: signal.Signals = signal.SIGTERM
     stop_timeout: float = 5.0
-    together: bool = False
 
 
 class Child:
@@ -89,7 +83,7 @@ class Child:
 
     def ask_to_stop(self) -> None:
         if self._process:
-            os.kill(self._process.pid, self.spec.stop_signal)
+            os.kill(self._process.pid, signal.SIGTERM)
 
     def bury(self) -> int:
         """Kill the rest of its process group, reap it, and return its exit status (negative: the signal)."""

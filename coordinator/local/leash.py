@@ -18,18 +18,18 @@ from collections.abc import Sequence
 PR_SET_PDEATHSIG = 1
 
 
-def leashed(argv: Sequence[str], death_signal: signal.Signals = signal.SIGKILL) -> list[str]:
-    """A command line that runs `argv`, which gets `death_signal` when this process dies."""
+def leashed(argv: Sequence[str]) -> list[str]:
+    """A command line that runs `argv`, which is killed when this process dies."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start leashed processes from the main thread: each ends with the thread that starts it")
-    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(death_signal)), *argv]
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *argv]
 
 
-def become(parent: int, death_signal: int, argv: list[str]) -> None:
-    """Ask the kernel for `death_signal` at the parent's death, then run `argv` in place of this process."""
+def become(parent: int, argv: list[str]) -> None:
+    """Ask the kernel for SIGKILL at the parent's death, then run `argv` in place of this process."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
+        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
     if os.getppid() != parent:  # the parent died before the prctl
         sys.exit(1)
@@ -40,4 +40,4 @@ def become(parent: int, death_signal: int, argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    become(int(sys.argv[1]), sys.argv[2:])

@@ -192,7 +192,7 @@ class Machine:
 
         def child(name: str, *argv: str, patience: float) -> ChildSpec:
             celery = (sys.executable, "-m", "celery", "-A", "tasks")
-            return ChildSpec(name, (*celery, *argv), env=env, stop_timeout=patience, together=True)
+            return ChildSpec(name, (*celery, *argv), env=env, stop_timeout=patience)
 
         worker = ("-c", str(processes.concurrency), "-E", "-l", "INFO", "--without-mingle", "--without-gossip")
         children = [

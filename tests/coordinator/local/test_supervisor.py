@@ -4,14 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from coordinator.local import supervisor as module
 from coordinator.local.child import ChildSpec
 from coordinator.local.supervisor import Supervisor
 from tests.harness.command import gone
@@ -35,7 +33,7 @@ from coordinator.local.supervisor import Supervisor
 supervisor = Supervisor([ChildSpec(name, ["sleep", "600"]) for name in "ab"], sys.argv[1])
 supervisor.start()
 print(*[child.pid for child in supervisor.children], flush=True)
-supervisor.run(threading.Event())
+threading.Event().wait()
 """
 
 
@@ -124,20 +122,6 @@ def test_what_a_dead_child_leaves_behind_is_killed_before_its_next_life(tmp_path
         wait_until(lambda: gone(grandchild))
 
 
-def test_children_are_stopped_in_reverse_order(tmp_path: Path) -> None:
-    ends = tmp_path / "ends"
-    code = (
-        "import signal, sys, time\n"
-        "def end(*_):\n    open(sys.argv[1], 'a').write(sys.argv[2]); sys.exit()\n"
-        "signal.signal(signal.SIGINT, end); print('up', flush=True); time.sleep(600)"
-    )
-    specs = [ChildSpec(n, [sys.executable, "-c", code, str(ends), n], stop_signal=signal.SIGINT) for n in "abc"]
-    with Supervisor(specs, tmp_path) as supervisor:
-        for index in range(3):
-            said(supervisor, index)
-    assert ends.read_text() == "cba"
-
-
 def test_stopping_leaves_nothing_behind_and_starts_nothing_again(tmp_path: Path) -> None:
     with Supervisor([ChildSpec("one", PARENT), ChildSpec("two", SLEEP)], tmp_path) as supervisor:
         pids = [int(said(supervisor)), *[child.pid for child in supervisor.children]]
@@ -154,19 +138,8 @@ def test_a_child_deaf_to_its_signal_is_killed_after_its_own_time(tmp_path: Path)
     assert 0.3 <= time.monotonic() - begun < 10, "a child that is not killed would be waited for without end"
 
 
-def test_deaf_children_together_never_cost_more_than_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STOP_TOTAL", 1.5)
-    monkeypatch.setattr(module, "STOP_RESERVE", 0.1)
-    specs = [ChildSpec(str(number), DEAF, stop_timeout=60) for number in range(3)]
-    with Supervisor(specs, tmp_path) as supervisor:
-        for index in range(3):
-            said(supervisor, index)
-        begun = time.monotonic()
-    assert 1.2 <= time.monotonic() - begun < 4
-
-
 def test_those_that_stop_together_wait_for_each_other_only_once(tmp_path: Path) -> None:
-    specs = [ChildSpec(str(number), DEAF, stop_timeout=1, together=True) for number in range(4)]
+    specs = [ChildSpec(str(number), DEAF, stop_timeout=1) for number in range(4)]
     with Supervisor(specs, tmp_path) as supervisor:
         for index in range(4):
             said(supervisor, index)
@@ -198,26 +171,9 @@ def test_the_children_of_a_killed_supervisor_die_with_it(tmp_path: Path) -> None
     wait_until(lambda: all(gone(pid) for pid in pids))
 
 
-def test_it_goes_on_looking_until_told_to_stop(tmp_path: Path) -> None:
-    stop = threading.Event()
-    with Supervisor([ChildSpec("one", ("true",))], tmp_path, clock=lambda: 100 * time.monotonic()) as supervisor:
-        child = supervisor.children[0]
-
-        def stop_in_the_third_life() -> None:
-            wait_until(lambda: child.starts == 3)
-            stop.set()
-
-        watcher = threading.Thread(target=stop_in_the_third_life)
-        watcher.start()
-        supervisor.run(stop, interval=0.02)
-        watcher.join()
-
-
 def test_a_stop_says_at_once_and_each_second_for_whom_it_waits(tmp_path: Path) -> None:
     told: list[list[str]] = []
-    specs = [
-        ChildSpec(name, argv, stop_timeout=2.5, together=True) for name, argv in (("quick", SLEEP), ("deaf", DEAF))
-    ]
+    specs = [ChildSpec(name, argv, stop_timeout=2.5) for name, argv in (("quick", SLEEP), ("deaf", DEAF))]
     with Supervisor(specs, tmp_path, waits=told.append) as supervisor:
         said(supervisor, 1)
     assert told[0] in (["quick", "deaf"], ["deaf"]), "on a busy machine one that is quick has ended by then"
