@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, overload
 from uuid import uuid4
 
 from coordinator.author import Acting, act_of, refuses_viewers
-from coordinator.client.on_commit import OnCommit
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
 from coordinator.extension import Extension
 from coordinator.jobs.current import current_job
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from celery.app.task import Task
 
     from coordinator.broker.doorbells import Doorbells
+    from coordinator.client.on_commit import AnySession
     from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
     from coordinator.diagnosis.summary import Summary
@@ -70,7 +70,7 @@ Asked: TypeAlias = "tuple[Keys, Mapping[str, object]] | tuple[Keys, Mapping[str,
 
 
 @checks_arguments
-class Coordinator(OnCommit):
+class Coordinator:
     """Keyed jobs for the Celery app `app`; without one, a plain client of the Redis at `url` that submits.
 
     Connects at the first call. Settings as keyword arguments win over `app.conf` (`coordinator_*`) and the environment
@@ -140,6 +140,21 @@ class Coordinator(OnCommit):
         """
         asked = [self._request_of_many(job) for job in jobs]
         return [self._attach(one) for one in self._core.submit_many(asked)]
+
+    def submit_on_commit(
+        self, keys: Keys, signature: Mapping[str, object], *, session: AnySession | None = None,
+        using: str | None = None, **options: Unpack[SubmitOptions],
+    ) -> str:  # fmt: skip
+        """Submit the job once the current transaction commits, never where it is rolled back. Gives the job's id.
+
+        `session`: of SQLAlchemy, also an AsyncSession or a scoped one. Without one, Django's transaction of the
+        database `using` counts; outside any, the job is submitted at once. Raises InvalidJob at the call. An error of
+        Redis comes out of the commit, which holds: ask again with its `job_ids`, or under the id that the call gave. A
+        process that dies just after the commit submits nothing.
+        """
+        from coordinator.client.on_commit import on_commit
+
+        return on_commit(self._core, self._request(keys, signature, options), session, using)
 
     def _attach(self, submission: Submission) -> Submission:
         """Attach this coordinator in place: copying would make submit_many a tenth slower."""
@@ -351,7 +366,9 @@ class Coordinator(OnCommit):
         Work that failed `attempts` times is left: each caller goes by its own number. A repeated call competes anew.
         Raises InvalidJob, StoreUnavailable, StoreRefused.
         """
-        return self._grabber.grab(key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep, attempts=attempts)
+        from coordinator.grabs.grab import Terms
+
+        return self._grabber.grab(key, instance, identifier, Terms(ttl, on_losing, keep, attempts))
 
     def grabs(self, key: str | None = None, most: int = 100, after: str = "") -> list[GrabRecord]:
         """Read a page of the instances of a key, or of all: by key, and of each key the latest first.
@@ -381,11 +398,9 @@ class Coordinator(OnCommit):
         `key` and `instance` are texts, or functions of the call's arguments. In a Celery task, a call gives the dict
         {won, winner, state, result} instead, as JSON has it. The identifier is "<host>:<pid>" where you name none.
         """
-        from coordinator.grabs.grab import run_once
+        from coordinator.grabs.grab import Terms, run_once
 
-        return run_once(
-            lambda: self._grabber, key, instance, identifier, ttl=ttl, on_losing=on_losing, keep=keep, attempts=attempts
-        )
+        return run_once(lambda: self._grabber, key, instance, identifier, Terms(ttl, on_losing, keep, attempts))
 
     def sorter(
         self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"

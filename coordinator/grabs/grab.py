@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, cast
+from typing import Any, Literal, NamedTuple, ParamSpec, Self, cast
 
 from kombu.utils.json import dumps
 
@@ -38,6 +38,21 @@ _INSIST = 2.0  # seconds for which a step is repeated when its reply was lost
 _POLL = 1.0
 
 
+class Terms(NamedTuple):
+    """On which terms a process grabs: see `Coordinator.grab`."""
+
+    ttl: float
+    on_losing: OnLosing
+    keep: float
+    attempts: int
+
+    def check(self) -> None:
+        one_of("on_losing", self.on_losing, tuple(_LOSER))
+        if span("ttl", self.ttl, 0.2) > span("keep", self.keep):
+            raise InvalidJob(f"keep is not below ttl, not {self.keep} and {self.ttl}")
+        count("attempts", self.attempts, 1)
+
+
 @dataclass(frozen=True)
 class Grabber:
     """Makes the grabs of this process. `node`: the name of its worker, or "". `in_task`: True inside a task."""
@@ -48,21 +63,10 @@ class Grabber:
     node: Callable[[], str]
     in_task: Callable[[], bool]
 
-    def grab(
-        self,
-        key: object,
-        instance: object,
-        identifier: str,
-        *,
-        ttl: float,
-        on_losing: OnLosing,
-        keep: float,
-        attempts: int,
-    ) -> Grab:
+    def grab(self, key: object, instance: object, identifier: str, terms: Terms) -> Grab:
         """One attempt to win the instance. Raises InvalidJob, StoreUnavailable, StoreRefused."""
-        _check(on_losing, ttl, keep, attempts)
-        names = checked("key", key), checked("instance", instance), checked("identifier", identifier)
-        grab = Grab(self, *names, ttl=ttl, keep=keep, on_losing=on_losing, attempts=attempts)
+        terms.check()
+        grab = Grab(self, checked("key", key), checked("instance", instance), checked("identifier", identifier), terms)
         grab._take()
         return grab
 
@@ -82,33 +86,18 @@ class Grabber:
         return listening(self.store, key, instance)
 
 
-def _check(on_losing: object, ttl: float, keep: float, attempts: object) -> None:
-    one_of("on_losing", on_losing, tuple(_LOSER))
-    if span("ttl", ttl, 0.2) > span("keep", keep):
-        raise InvalidJob(f"keep is not below ttl, not {keep} and {ttl}")
-    count("attempts", attempts, 1)
-
-
 def run_once(
-    grabber: Callable[[], Grabber],
-    key: Named,
-    instance: Named,
-    identifier: str,
-    *,
-    ttl: float,
-    on_losing: OnLosing,
-    keep: float,
-    attempts: int,
+    grabber: Callable[[], Grabber], key: Named, instance: Named, identifier: str, terms: Terms
 ) -> Callable[[Callable[P, object]], Callable[P, Grab | dict[str, object]]]:
     """See `Coordinator.run_once`. Each call calls `grabber`, since functions are decorated at import."""
-    _check(on_losing, ttl, keep, attempts)
+    terms.check()
 
     def decorated(function: Callable[P, object]) -> Callable[P, Grab | dict[str, object]]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Grab | dict[str, object]:
             what, which = (part(*args, **kwargs) if callable(part) else part for part in (key, instance))
             who, mine = identifier or f"{socket.gethostname()}:{os.getpid()}", grabber()
-            with mine.grab(what, which, who, ttl=ttl, on_losing=on_losing, keep=keep, attempts=attempts) as grab:
+            with mine.grab(what, which, who, terms) as grab:
                 if grab.won:
                     grab.complete(cast(Json, function(*args, **kwargs)))
             return grab.as_dict() if mine.in_task() else grab
@@ -134,18 +123,7 @@ class Grab:
     As a context manager, it completes on leaving, fails on an exception, and with `on_losing="wait"` waits on entering.
     """
 
-    def __init__(
-        self,
-        grabber: Grabber,
-        key: str,
-        instance: str,
-        identifier: str,
-        *,
-        ttl: float,
-        keep: float,
-        on_losing: OnLosing,
-        attempts: int,
-    ) -> None:
+    def __init__(self, grabber: Grabber, key: str, instance: str, identifier: str, terms: Terms) -> None:
         self.key, self.instance, self.identifier = key, instance, identifier
         self.won = False
         self.state: State = ""
@@ -153,8 +131,7 @@ class Grab:
         self.attempt = self.fence = 0
         self.result: Json = None
         self.reason: Json = None
-        self._grabber, self._ttl, self._keep, self._on_losing = grabber, ttl, keep, on_losing
-        self._attempts = attempts
+        self._grabber, self._terms = grabber, terms
         self._lease: Lease | None = None
         self._pid = os.getpid()
         self._stopped = False
@@ -209,7 +186,7 @@ class Grab:
         self._stopped = True
 
     def __enter__(self) -> Self:
-        if not self.won and self._on_losing == "wait":
+        if not self.won and self._terms.on_losing == "wait":
             if any(lease.key == lane_of(self.key, self.instance) for lease in holding.get()):
                 raise would_deadlock(f"{self.key} {self.instance} is its own already")
             self.wait()
@@ -236,7 +213,7 @@ class Grab:
         """Read how the winner ended, and take over if this process may; None while it runs or nobody can say."""
         try:
             seen = look(self._grabber.store, self.key, self.instance)
-            if seen.state in ("abandoned", "failed", "") and self._on_losing == "wait":
+            if seen.state in ("abandoned", "failed", "") and self._terms.on_losing == "wait":
                 before, seen = seen, self._take()
                 if self.won:
                     return before.state or "abandoned"
@@ -256,9 +233,9 @@ class Grab:
         lane, lifetime = lane_of(self.key, self.instance), milliseconds(grabber.store.settings.max_lifetime)
         for _ in range(10):
             job_id, token, since = f"{GRABS}{os.urandom(12).hex()}", os.urandom(16).hex(), time.monotonic()
-            args = (lane, job_id, token, milliseconds(self._ttl), lifetime)
+            args = (lane, job_id, token, milliseconds(self._terms.ttl), lifetime)
             try:
-                reply = self._insist("grab_take", *args, milliseconds(self._keep), self._attempts, about)
+                reply = self._insist("grab_take", *args, milliseconds(self._terms.keep), self._terms.attempts, about)
             except BaseException:
                 with suppress(StoreUnavailable, StoreRefused):
                     grabber.store.step("lock_release", job_id, token)
@@ -275,7 +252,7 @@ class Grab:
         self.won, self.state, self.winner = True, "running", winner
         self.fence, self.attempt = seen.fence, seen.attempt
         self._lease = Lease(lane, job_id, token, self.fence, grabber.holds)
-        grabber.renewer.add(self._lease, self._ttl, since)
+        grabber.renewer.add(self._lease, self._terms.ttl, since)
         holding.set((*holding.get(), self._lease))
         return seen
 
@@ -290,7 +267,7 @@ class Grab:
         elif seen.state == "failed":
             self.state, self.reason = "failed", seen.value
         else:
-            self.state = _LOSER[self._on_losing]
+            self.state = _LOSER[self._terms.on_losing]
 
     def _ours(self) -> Lease:
         if self._lease is None and self.state == "running":  # it was ours
@@ -305,7 +282,9 @@ class Grab:
             text = dumps(value)
         except (TypeError, ValueError) as error:
             raise InvalidJob(f"grab {self.key} {self.instance}: {shown(value)} has no JSON form: {error}") from error
-        reply = self._insist("grab_end", lease.key, lease.job_id, lease.token, state, milliseconds(self._keep), text)
+        reply = self._insist(
+            "grab_end", lease.key, lease.job_id, lease.token, state, milliseconds(self._terms.keep), text
+        )
         self._let_go()
         if reply != b"ended":
             lease.lost.set()

@@ -40,6 +40,8 @@ MAX_LIMIT = 1000
 
 
 class LaneClient:
+    """The calls on jobs, lanes and nodes, of which `Coordinator` says what they mean."""
+
     def __init__(self, store: Store) -> None:
         self.store = store
         self._warned: set[str] = set()  # tasks
@@ -159,10 +161,6 @@ class LaneClient:
                     self.store.step("job_await", "", *others)
 
     def cancel(self, job_id: str, **acting: Unpack[Acting]) -> State:
-        """End a job; return its state. A job at work (`running`) ends once its process was stopped.
-
-        A job that was started is rolled back, where it has a rollback.
-        """
         return self._acted("job_cancel", job_id, act_of(**acting))
 
     def revoke(self, job_id: str, **acting: Unpack[Acting]) -> str:
@@ -170,22 +168,12 @@ class LaneClient:
         return self._acted("job_cancel", job_id, act_of(**acting), "1")
 
     def retry(self, job_id: str, *, to: End = "back", **acting: Unpack[Acting]) -> State:
-        """Run a job again; return its state. A held job goes on, a retrying job runs at once.
-
-        A job that ended badly joins its lines anew, at the back or front of the jobs of its priority.
-        """
         return self._acted("job_retry", job_id, act_of(**acting), validation.one_of("to", to, ENDS))
 
     def move(
         self, job_id: str, *, priority: int | None = None, to: End = "back", token: str | None = None,
         **acting: Unpack[Acting],
     ) -> State:  # fmt: skip
-        """Move a job that was not started to the back or front of the jobs of its priority, in all its lines.
-
-        Returns its state. Raises InvalidJob where it was started, or stands in no line. A call that is repeated with
-        the same `token` after StoreUnavailable moves the job once, unless somebody else moved it meanwhile; without a
-        token, the repeated call moves it again.
-        """
         number = "" if priority is None else validation.priority(priority)
         args = (job_id, number, validation.one_of("to", to, ENDS), act_of(**acting), token or "")
         state, moved = self.store.step("job_move", *args, job_id=job_id)
@@ -196,10 +184,6 @@ class LaneClient:
         return cast(State, state.decode())
 
     def set_limit(self, key: str, limit: int, **acting: Unpack[Acting]) -> int:
-        """Let so many jobs of this lane run at once, strictly in line; 1 is usual, at 0 nothing starts.
-
-        Raising the limit starts waiting jobs at once, lowering it stops none. Returns the limit before.
-        """
         return int(self.store.step("lane_limit", validation.check_key(key), check_limit(limit), act_of(**acting)))
 
     def _acted(self, step: str, job_id: str, *args: str) -> State:
@@ -209,37 +193,24 @@ class LaneClient:
         return cast(State, state.decode())
 
     def release(self, key: str, *, holder: str = "", **acting: Unpack[Acting]) -> str | None:
-        """Take the lane from the job that was started first: it ends as cancelled, without rollback. The next starts.
-
-        `holder`: take the lane from this job only, so that a repeated call takes it from no other. Returns the holder's
-        id, or None where no job held the lane. A job that was not started holds nothing: cancel it.
-        """
         return self.store.step("lane_release", validation.check_key(key), act_of(**acting), holder).decode() or None
 
     def pause(self, key: str, **acting: Unpack[Acting]) -> bool:
-        """Start no more jobs of this lane. False: it was paused already."""
         return bool(self.store.step("lane_pause", validation.check_key(key), act_of(**acting)))
 
     def resume(self, key: str, **acting: Unpack[Acting]) -> bool:
-        """Start jobs of this lane again. False: it was not paused. The record of the job in front keeps who did it."""
         return bool(self.store.step("lane_resume", validation.check_key(key), act_of(**acting)))
 
     def drain(self, node: str, on: bool, **acting: Unpack[Acting]) -> bool:
-        """Give a node of that name no new jobs; with `on=False`, give it jobs again. False: it was so already."""
         return Nodes(self.store).drain(validation.check_node(node), on, act_of(**acting))
 
     def counts(self) -> dict[str, int]:
-        """The number of jobs in each state, ended in each outcome, `created`; and of `retries`, `losses`, `faults`."""
         return record.counts(self.store)
 
     def lane(self, key: str, most: int = 100) -> Lane:
         return lane.look(self.store, [validation.check_key(key)], most)[0]
 
     def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
-        """List the lanes that have jobs, are paused, or have a limit of their own, by key, which begins with `prefix`.
-
-        `state`: of the first job in line. `after`: the last key of the page before.
-        """
         if state is not None:
             validation.one_of("state", state, lane.STATES)
         return lane.lanes(self.store, prefix, state, most, after)
@@ -250,7 +221,6 @@ class LaneClient:
         return Locked(key, lane.holder, closed(lane) or "held by another job")
 
     def nodes(self) -> list[Node]:
-        """List the nodes that are alive, by name."""
         return Nodes(self.store).living()
 
     def tasks_of(self, app: str) -> set[str] | None:

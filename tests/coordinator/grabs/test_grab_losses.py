@@ -9,6 +9,7 @@ from subprocess import PIPE
 import pytest
 
 from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTimeout
+from coordinator.grabs.grab import Terms
 from coordinator.jobs.instances import lane_of
 from coordinator.locks.leases import Lease, Renewer
 from tests.harness.proxy import Proxy
@@ -203,7 +204,7 @@ def test_a_process_that_takes_over_hears_of_it_also_where_the_next_reply_is_lost
 
     first = coordinator.grab("job", "a", "one")
     grabber = replace(behind._grabber, renewer=Losing(behind.store))
-    second = grabber.grab("job", "a", "two", ttl=30, on_losing="wait", keep=60, attempts=3)
+    second = grabber.grab("job", "a", "two", Terms(30, "wait", 60, 3))
     assert first._lease
     coordinator.cancel(first._lease.job_id)
     assert (second.wait(5), second.won) == ("abandoned", True)
