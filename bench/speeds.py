@@ -81,7 +81,7 @@ class Fleet:
         self.store.ringer = self.answer
         target = JobDefaults("bench", lambda step: TaskDefault("celery", result=False))
         self.requests = RequestMaker(Settings.load({}, {}, {}), target)
-        self.times = [RunTimes(now=lambda: self.now / 1000) for _ in NODES]
+        self.times = [RunTimes(lambda: self.now / 1000) for _ in NODES]
         self.names = [f"node{i}" for i in range(len(NODES))]
         self.events: list[tuple[int, int, Any]] = []
         self.started = dict[str, int]()

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 from coordinator.fleet import processes
 from coordinator.fleet.measures import ENDING, Measures
-from coordinator.fleet.run_times import RunTimes
 
 _MEMORY = Path("/dev/shm")
 _NAME = "celery-coordinator-"
@@ -122,11 +121,11 @@ def _whole(text: bytes) -> str | None:
 
 
 class Board:
-    """The board of one worker. `times`, `measures`: how long the jobs of this process run; how long they wait, too."""
+    """The board of one worker. `measures`: how long the jobs of this process wait and run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.times, self.measures = RunTimes(folder), Measures(folder)
+        self.measures = Measures(folder)
         self._flags = _shared(folder / _FLAGS, 3)
 
     @classmethod

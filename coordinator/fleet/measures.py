@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypedDict, TypeVar, cast
 
 from coordinator.fleet import processes
+from coordinator.fleet.run_times import RunTimes, Times, united
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0)
 """Seconds; the last bucket has all beyond."""
@@ -38,11 +39,19 @@ class Batch(TypedDict):
     add: dict[str, int]
 
 
+class Written(TypedDict, total=False):
+    """The file of one process."""
+
+    counts: dict[str, int]
+    times: Times
+
+
 class Measures:
-    """The counts of one process; any of its threads may add to them. `folder`: the worker's board."""
+    """The counts of one process, and its `times`; any of its threads may add to them. `folder`: the worker's board."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
+        self.times = RunTimes()
         self._lock = threading.Lock()
         self._counts: defaultdict[tuple[str, str], list[float]] = defaultdict(lambda: [0] * (len(BOUNDS) + 2))
         self._dirty, self._written = False, time.monotonic()
@@ -60,7 +69,8 @@ class Measures:
             return
         with self._lock, suppress(OSError):
             self._dirty, self._written = False, time.monotonic()
-            _replace(self._folder / f"{processes.identity()}{ENDING}", self.counts())
+            written: Written = {"counts": self.counts(), "times": self.times.sums()}
+            _replace(self._folder / f"{processes.identity()}{ENDING}", written)
 
     def counts(self) -> dict[str, int]:
         """The counts since the process began, by field."""
@@ -74,12 +84,13 @@ class Measures:
 
 
 class Reader:
-    """Reads what the processes of a node have counted since it read last. A clock has one."""
+    """Reads what the processes of a node have counted since it read last. A clock has one. `times`: of the node."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen: dict[str, dict[str, int]] = _read(folder / _SEEN, {})
         self._batch: Batch | None = None
+        self.times: Times = {}
 
     def batch(self) -> Batch | None:
         """What is new, and once more until `sent`. It is noted on the board first: a clock that is killed loses it,
@@ -93,11 +104,13 @@ class Reader:
         self._batch = None
 
     def _new(self) -> dict[str, int]:
-        new: defaultdict[str, int] = defaultdict(int)
+        new, times = defaultdict[str, int](int), list[Times]()
         with suppress(OSError):
             for path in sorted(self._folder.glob(f"*{ENDING}")):
                 gone = processes.condition(path.name.removesuffix(ENDING)) == "gone"
-                before, now = self._seen.get(path.name, {}), _read(path, dict[str, int]())
+                written = _read(path, Written())
+                before, now = self._seen.get(path.name, {}), written.get("counts", {})
+                times.append(written.get("times", {}))
                 for field, count in now.items():
                     new[field] += count - before.get(field, 0)
                 self._seen[path.name] = now or before
@@ -106,6 +119,7 @@ class Reader:
                     path.unlink(missing_ok=True)
             if any(new.values()):
                 _replace(self._folder / _SEEN, self._seen)
+        self.times = united(times)
         return {field: count for field, count in new.items() if count}
 
 

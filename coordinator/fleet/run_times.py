@@ -1,57 +1,35 @@
 """Measures how long a node's jobs run, task by task. The routing compares that with the fleet, to recognize slow nodes.
 
-Each process of a node collects the run times of its own jobs, and once a second writes a summary into a file in shared
-memory. A heartbeat carries the summaries to Redis, so no job costs a command. Old runs do not count, so a node that
-becomes fast again is soon recognized.
+Each process of a node collects the run times of its own jobs, and writes a summary of them with its measures
+(`measures.py`). Old runs do not count, so a node that becomes fast again is soon recognized.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from itertools import accumulate
-from pathlib import Path
-
-from coordinator.fleet import processes
 
 Times = dict[str, tuple[int, float]]
 """For each task the number of runs, and their median in seconds."""
 
 LEAST = 20  # runs; the median of fewer says little
 _RUNS, _AGE = 100, 600.0  # the last runs of a process that count, and for how many seconds
-_PAUSE = 1.0  # seconds between two writes
-_ENDING = ".times"
 _TASKS = 16  # tasks that a node reports: those that run most
 
 
 class RunTimes:
-    """The run times in one process; any of its threads may add to them. `folder`: the worker's board."""
+    """The run times in one process; any of its threads may add to them."""
 
-    def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        self._folder = folder
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._written = now()
         self._runs: defaultdict[str, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=_RUNS))
 
     def note(self, task: str, seconds: float) -> None:
         """Add the run time of a job that succeeded."""
-        now = self._now()
-        self._runs[task].append((now, seconds))
-        if self._folder and now - self._written >= _PAUSE:
-            self._written = now
-            self._write(self._folder / f"{processes.identity()}{_ENDING}")
-
-    def _write(self, path: Path) -> None:
-        """Replace the file in one go, so that no reader sees half of it. Ignores errors: then the worker is gone."""
-        with suppress(OSError):
-            fresh = path.with_name(f"{path.name}-{threading.get_ident()}")
-            fresh.write_text(json.dumps(self.sums()))
-            fresh.replace(path)
+        self._runs[task].append((self._now(), seconds))
 
     def sums(self) -> Times:
         """Summarize the recent runs of each task."""
@@ -61,16 +39,6 @@ class RunTimes:
             if recent:
                 summary[task] = (len(recent), statistics.median(recent))
         return summary
-
-
-def read(folder: Path) -> Times:
-    """Read and combine the summaries that the processes of a node have written."""
-    parts = []
-    with suppress(OSError):
-        for path in folder.glob(f"*{_ENDING}"):
-            with suppress(OSError, ValueError):
-                parts.append(json.loads(path.read_text()))
-    return united(parts)
 
 
 def united(parts: Iterable[Times]) -> Times:

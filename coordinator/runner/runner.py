@@ -99,7 +99,7 @@ class Runner:
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
         self.id = f"{processes.identity()}.{self._random[:12]}"
-        self._pen, self._times, self._measures = board.pen(self.id), board.times, board.measures
+        self._pen, self._measures = board.pen(self.id), board.measures
         self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -161,7 +161,7 @@ class Runner:
         if outcome.retry and self._is_kept(claim):
             store_state(self.app, claim, self.node, states.RETRY, outcome.error, outcome.traceback)
         if outcome.kind == "succeeded":
-            self._times.note(claim.task, outcome.runtime)
+            self._measures.times.note(claim.task, outcome.runtime)
         if outcome.kind == "parked":
             ids = loads(outcome.detail)["ids"]
             try:

@@ -25,7 +25,7 @@ from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, St
 from coordinator.fleet.board import Board
 from coordinator.fleet.measures import Batch, Reader
 from coordinator.fleet.nodes import About, Nodes
-from coordinator.fleet.run_times import Times, read
+from coordinator.fleet.run_times import Times
 from coordinator.lanes.client import LaneClient
 from coordinator.sorters.sorter import STEP
 from coordinator.store.client import Store
@@ -144,7 +144,9 @@ class Clock:
         times: Times | None = None
         batch: Batch | None = None
         if time.monotonic() >= self._next_load:
-            times, batch = self._read_times(), self._measures.batch()
+            batch = self._measures.batch()
+            times = self._measures.times if self._measures.times or self._times else None
+            self._times = self._measures.times
             self._next_load = time.monotonic() + self.settings.heartbeat
             load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
             self.changed |= {
@@ -182,11 +184,6 @@ class Clock:
         for bell in bells:
             if self.store.ringer:
                 self.store.ringer(self.charge.node, bell.decode())
-
-    def _read_times(self) -> Times | None:
-        """Read how long the node's jobs run; None if there is nothing now, and was nothing before."""
-        before, self._times = self._times, read(self.board.folder)
-        return self._times if self._times or before else None
 
     def sweep(self, deadline: int) -> None:
         """Do what is due. Redis refuses a sweep after the deadline (ms, as `Store.now`): this clock may have stood

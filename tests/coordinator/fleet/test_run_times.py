@@ -1,11 +1,11 @@
 """How long jobs run on a node, as its processes note it, and what the routing makes of it."""
 
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from coordinator.fleet.run_times import LEAST, RunTimes, read, united
+from coordinator.fleet.measures import ENDING, Measures, Reader
+from coordinator.fleet.run_times import LEAST, RunTimes, united
 from tests.harness.hand_node import Puppet
 
 SLOW, USUAL = {"shop.work": (40, 5.0)}, {"shop.work": (40, 1.0)}
@@ -87,7 +87,7 @@ def test_nodes_that_are_equal_in_all_are_rung_in_turns(fleet: list[Puppet]) -> N
 
 def test_old_runs_count_no_more_and_few_say_nothing() -> None:
     at = [0.0]
-    times = RunTimes(now=lambda: at[0])
+    times = RunTimes(lambda: at[0])
     for _ in range(LEAST):
         times.note("a", 5.0)
     times.note("b", 1.0)
@@ -101,13 +101,17 @@ def test_old_runs_count_no_more_and_few_say_nothing() -> None:
 
 
 def test_the_processes_of_a_node_write_their_sums_where_its_clock_reads_them(tmp_path: Path) -> None:
-    ticks = count()
-    times = RunTimes(tmp_path, now=lambda: float(next(ticks)))
+    measures, reader = Measures(tmp_path), Reader(tmp_path)
     for _ in range(LEAST + 2):
-        times.note("a", 2.0)
-    found = read(tmp_path)
-    assert found["a"][0] >= LEAST
-    assert found["a"][1] == 2.0
-    (tmp_path / "1.1.times").write_text("{ half")
-    assert read(tmp_path) == found
-    assert read(tmp_path / "gone") == {}
+        measures.times.note("a", 2.0)
+        measures.add("run", "a", 2.0)
+    measures.write()
+    reader.batch()
+    reader.sent()
+    assert reader.times == {"a": (LEAST + 2, 2.0)}
+    (tmp_path / f"1.1{ENDING}").write_text("{ half")
+    reader.batch()
+    assert reader.times == {"a": (LEAST + 2, 2.0)}
+    gone = Reader(tmp_path / "gone")
+    gone.batch()
+    assert gone.times == {}

@@ -164,7 +164,8 @@ def test_what_processes_measured_reaches_redis_once(node: Puppet, tmp_path: Path
     assert reader.batch() is None
     measures.add("run", "shop.work", 1.0)
     measures.write()
-    (tmp_path / "1.1.measures").write_text('{"slot\\nshop.work\\n0": 2}')  # of a process that is gone
+    of_a_dead_process = {"counts": {"slot\nshop.work\n0": 2}}
+    (tmp_path / "1.1.measures").write_text(json.dumps(of_a_dead_process))
     again = Reader(tmp_path).batch()  # the clock was killed and started again
     assert again
     assert again["add"] == {"run\nshop.work\n4": 1, "run\nshop.work\nsum": 1000, "slot\nshop.work\n0": 2}

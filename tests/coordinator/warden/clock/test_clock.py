@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from itertools import count, cycle
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 
 from coordinator.author import act_of
 from coordinator.fleet import processes
+from coordinator.fleet.measures import Measures
 from coordinator.fleet.nodes import About
-from coordinator.fleet.run_times import RunTimes
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
 from coordinator.store.client import Store
@@ -293,10 +293,11 @@ def test_a_beat_tells_how_long_jobs_ran_in_the_processes_of_the_node(
     redis_server: RedisServer, prefix: str, tmp_path: Path
 ) -> None:
     clock = clock_of(redis_server, prefix, board=tmp_path, heartbeat=0.05)
-    seconds = count()
-    times = RunTimes(tmp_path, now=lambda: float(next(seconds)))
+    measures = Measures(tmp_path)
     for _ in range(30):
-        times.note("shop.work", 2.0)
+        measures.times.note("shop.work", 2.0)
+        measures.add("run", "shop.work", 2.0)
+    measures.write()
     other = Puppet(clock.store, "other")
     other.up()
     other.nodes.beat("other", "a", {}, {"shop.work": (30, 0.5)})
