@@ -41,8 +41,7 @@ from celery.utils.log import get_logger
 
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.jobs.request import RequestMaker
-from coordinator.scheduler.agenda import Agenda
-from coordinator.scheduler.due import Due, DueEntry
+from coordinator.scheduler.due import Agenda, Due, DueEntry
 from coordinator.scheduler.entries import Entry
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import SourceState, Stored
@@ -261,7 +260,7 @@ class Scheduler(beat.Scheduler):
         names = {name for reading in self._readings for name in reading.plans}
         for name, plan in self._stored.again(names, self._others).items():
             if name in former:
-                self._agenda.remove(former[name])
+                former[name].place = 0
             if plan is not None:
                 self._put(plan)
 
@@ -289,10 +288,11 @@ class Scheduler(beat.Scheduler):
 
     def _fill(self) -> None:
         """Fill the agenda with the plans that count."""
-        self._agenda.fill(())
-        for plan in self._plans():
+        self._agenda.clear()
+        plans = list(self._plans())
+        for plan in plans:
             self._put(plan)
-        self._ticks.most = 10 if len(self._agenda) > MANY else 100
+        self._ticks.most = 10 if len(plans) > MANY else 100
 
     def _do(self, overdue: set[str], runs: list[tuple[str, str]]) -> None:
         """Take over the ticks that another beat left unsent, and start the wanted runs."""

@@ -11,11 +11,13 @@ the latest; single instants are counted for at most `COUNTED` steps, or `catch_u
 from __future__ import annotations
 
 import hashlib
+import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
+from math import inf
 
 from coordinator.jobs.request import JobRequest
 from coordinator.scheduler.entries import Entry
@@ -55,6 +57,7 @@ class DueEntry:
         self.unsent: datetime | None = None
         self.sent: datetime | None = None
         self.rest_until = 0.0
+        self.place = 0  # its number in the agenda; 0: it is not there
         self.draft: JobRequest | None = None
         self.last: datetime | None = None
         self.next: datetime | None = None
@@ -101,6 +104,36 @@ class DueEntry:
             if rest := missed.all_but(self.entry.catch_up, self.made_up + _MS):
                 return rest
         return Due(self.next)
+
+
+class Agenda:
+    """A heap of plans by when the beat looks at each next. An outdated place is dropped when its time comes."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, DueEntry]] = []
+        self._count = 0
+
+    def put(self, at: float, plan: DueEntry) -> None:
+        self._count += 1
+        plan.place = self._count
+        heapq.heappush(self._heap, (at, plan.place, plan))
+
+    def clear(self) -> None:
+        while self._heap:
+            self._heap.pop()[2].place = 0
+
+    def take(self, now: float, most: int) -> list[DueEntry]:
+        """Take out at most `most` plans whose time has come, the earliest first."""
+        plans: list[DueEntry] = []
+        while self._heap and self._heap[0][0] <= now and len(plans) < most:
+            _, place, plan = heapq.heappop(self._heap)
+            if plan.place == place:
+                plan.place = 0
+                plans.append(plan)
+        return plans
+
+    def next(self) -> float:
+        return self._heap[0][0] if self._heap else inf
 
 
 def number(missed: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
@@ -134,32 +134,34 @@ class Entry:
 
     def about(self, schedule: Schedule) -> str:
         """The JSON by which any process shows the entry to people: its schedule, its bounds, and what it starts."""
-        inner = schedule.schedule if isinstance(schedule, Bounded) else schedule
-        about: dict[str, object] = {"task": self.task, "schedule": text_of(inner) or str(inner)}
-        if not text_of(inner):
-            about["opaque"] = True
-        if (zone := zone_name(zone_of(inner))) and zone != "UTC":
-            about["zone"] = zone
-        about |= {name: _aware(at).isoformat() for name in ("first", "last") if (at := getattr(self, name))}
-        if self.key is not None:
-            about["key"] = self.key
-        if self.when_busy != "queue":
-            about["when_busy"] = self.when_busy
-        return json.dumps(about | self._more(), default=_plain)
+        values = self._texts(schedule)
+        about = {
+            name: value for name, value in values.items() if name not in ("name", "args", "kwargs", "options", "submit")
+        }
+        if about["schedule"] is None:
+            inner = schedule.schedule if isinstance(schedule, Bounded) else schedule
+            about |= {"schedule": str(inner), "opaque": True}
+        return json.dumps(about, default=_plain)
 
     def to_json(self) -> str:
         """Write the entry as Redis keeps it. Raises TypeError or ValueError where a part has no JSON form."""
         own = schedule_of(self.schedule, zone_named(self.zone) if isinstance(self.zone, str) else self.zone)
-        text, zone = text_of(own), zone_name(zone_of(own))
-        if text is None or zone is None:
+        values = self._texts(own)
+        if values["schedule"] is None:
             raise ValueError(f"{own} has no text by which Redis could keep it; give an expression")
-        values: dict[str, object] = {part.name: getattr(self, part.name) for part in fields(self)}
-        values |= {"schedule": text, "zone": zone, **{name: at and _aware(at).isoformat() for name, at in _ends(self)}}
-        kept = {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
         try:
-            return json.dumps(kept)
+            return json.dumps(values)
         except (TypeError, ValueError) as error:
             raise ValueError(f"an argument or option has no JSON form: {error}") from error
+
+    def _texts(self, schedule: Schedule) -> dict[str, object]:
+        """The fields that are set, with texts for the schedule, its zone and its bounds."""
+        inner = schedule.schedule if isinstance(schedule, Bounded) else schedule
+        zone = zone_name(zone_of(inner))
+        values: dict[str, object] = {part.name: getattr(self, part.name) for part in fields(self)}
+        values |= {"schedule": text_of(inner), "zone": None if zone == "UTC" else zone}
+        values |= {name: _aware(at).isoformat() for name in ("first", "last") if (at := getattr(self, name))}
+        return {name: value for name, value in values.items() if value != _DEFAULTS[name]}
 
     @classmethod
     def from_table(cls, name: str, row: object) -> Entry:
@@ -181,20 +183,11 @@ class Entry:
         for name in ("first", "last"):
             if values.get(name):
                 values[name] = datetime.fromisoformat(values[name])
-        if values.get("zone") == "UTC":
-            del values["zone"]
         return cls(**values)
 
 
-_DEFAULTS: dict[str, object] = {"first": None, "last": None, "zone": None, "args": (), "kwargs": {}, "options": {}}
-_DEFAULTS |= {
-    "key": None,
-    "when_busy": "queue",
-    "submit": {},
-    "misfire": "once",
-    "catch_up": 100,
-    "jitter": 0.0,
-    "instance": False,
+_DEFAULTS: dict[str, object] = {
+    part.name: part.default if part.default_factory is MISSING else part.default_factory() for part in fields(Entry)
 }
 _SELDOM = ("misfire", "catch_up", "jitter", "instance")
 
@@ -206,10 +199,6 @@ def schedule_from(about: Mapping[str, Json], other: str = "") -> Schedule | None
     schedule = parse(other or str(about["schedule"]), zone_named(str(about.get("zone", "UTC"))))
     first, last = (datetime.fromisoformat(str(about[name])) if name in about else None for name in ("first", "last"))
     return Bounded(schedule, first, last) if first or last else schedule
-
-
-def _ends(entry: Entry) -> list[tuple[str, datetime | None]]:
-    return [("first", entry.first), ("last", entry.last)]
 
 
 def _aware(at: datetime) -> datetime:
