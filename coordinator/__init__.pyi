@@ -41,10 +41,10 @@ from coordinator.lanes.plan import Hit as Hit
 from coordinator.lanes.plan import Plan as Plan
 from coordinator.lanes.view import Lane as Lane
 from coordinator.locks.leases import Lease as Lease
-from coordinator.scheduler.entries import Entry as Entry
+from coordinator.scheduler.entry import Entry as Entry
 from coordinator.scheduler.history import EntryEvent as EntryEvent
 from coordinator.scheduler.quartz import Quartz as Quartz
-from coordinator.scheduler.timetable import EntryStatus as EntryStatus
+from coordinator.scheduler.steering import EntryStatus as EntryStatus
 from coordinator.settings import Settings as Settings
 from coordinator.sorters.sorter import Sorter as Sorter
 from coordinator.sorters.sorter import SorterStatus as SorterStatus

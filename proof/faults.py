@@ -168,7 +168,7 @@ FAULTS = [
         "a reader's review",
     ),
     Fault(
-        "schedule-of-another-zone-is-dropped", "08d7eae", "coordinator/scheduler/timetable.py",
+        "schedule-of-another-zone-is-dropped", "08d7eae", "coordinator/scheduler/steering.py",
         "zone_name(other.tz) != zone:", "False:",
         "tests/coordinator/scheduler/test_steering.py::test_a_schedule_of_another_zone_than_the_entrys_is_refused",
         "An entry that was changed to a schedule in New York ran at 07:00 UTC.", "a reader's review",
@@ -211,13 +211,13 @@ FAULTS = [
         "        except Exception as error:\n"
         "            if self.trouble != repr(error):\n"
         "                logger.exception(\"cannot read the schedule source %s; its %d entries stay\", "
-        "self.name, len(self.found))\n"
+        "self.name, len(self.all))\n"
         "            self.trouble = repr(error)\n"
         "            return False\n"
         "        self.trouble = \"\"\n"
         "        if version == self.version:\n"
         "            return False\n"
-        "        self.version, self.found = version, {name: plan.after(self.found.get(name)) for name, plan in "
+        "        self.version, self.all = version, {name: plan.after(self.all.get(name)) for name, plan in "
         "plans.items()}",
         "        return self.base != self.digest\n"
         "\n"
@@ -233,13 +233,13 @@ FAULTS = [
         "        except Exception as error:\n"
         "            if self.trouble != repr(error):\n"
         "                logger.exception(\"cannot read the schedule source %s; its %d entries stay\", "
-        "self.name, len(self.found))\n"
+        "self.name, len(self.all))\n"
         "            self.trouble = repr(error)\n"
         "            return False\n"
         "        self.trouble = \"\"\n"
         "        if version == self.version:\n"
         "            return False\n"
-        "        self.version, self.found = version, plans",
+        "        self.version, self.all = version, plans",
         "tests/coordinator/scheduler/test_schedule_versions.py::"
         "test_a_new_version_with_the_same_entries_changes_nothing",
         "A schedule source had a new version and the same entries. The beat counted each instant since 1970, "

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from coordinator.broker.doorbells import OF_NODES
 from coordinator.local.redis import _programs
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from proof import LEASE, LIMIT, WIDE
 from proof.documents import MEMBERS, PREFIX
 from proof.witness import Witness

@@ -18,7 +18,7 @@ from coordinator.author import act_of, refuses_viewers
 from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.codes import Codes, cause
 from coordinator.lanes.view import Lane, look
-from coordinator.scheduler.entries import next_ticks
+from coordinator.scheduler.entry import next_ticks
 from coordinator.store.values import Json
 from tasks import instants, requests
 from tasks.app import coordinator

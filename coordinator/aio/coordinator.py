@@ -25,7 +25,7 @@ from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import checks_arguments
 from coordinator.lanes.bulk import ActingOn, Progress, Verb
 from coordinator.lanes.plan import Plan
-from coordinator.scheduler import timetable
+from coordinator.scheduler import steering
 from coordinator.settings import GivenSettings
 from coordinator.sorters import sorter
 from coordinator.store.client import Ringer, Store
@@ -50,17 +50,17 @@ def _threaded(
 class Entries(Awaiting):
     """`coordinator.entries`, awaited."""
 
-    put = verb(timetable.Entries.put)
-    remove = verb(timetable.Entries.remove)
-    pause = verb(timetable.Entries.pause)
-    resume = verb(timetable.Entries.resume)
-    skip_next = verb(timetable.Entries.skip_next)
-    run_now = verb(timetable.Entries.run_now)
-    change = verb(timetable.Entries.change)
-    restore = verb(timetable.Entries.restore)
-    entry = verb(timetable.Entries.entry)
-    all = verb(timetable.Entries.all)
-    history = verb(timetable.Entries.history)
+    put = verb(steering.Entries.put)
+    remove = verb(steering.Entries.remove)
+    pause = verb(steering.Entries.pause)
+    resume = verb(steering.Entries.resume)
+    skip_next = verb(steering.Entries.skip_next)
+    run_now = verb(steering.Entries.run_now)
+    change = verb(steering.Entries.change)
+    restore = verb(steering.Entries.restore)
+    entry = verb(steering.Entries.entry)
+    all = verb(steering.Entries.all)
+    history = verb(steering.Entries.history)
 
 
 class Sorter(Awaiting):

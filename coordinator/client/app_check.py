@@ -20,7 +20,7 @@ from celery.app.task import Task
 
 from coordinator.diagnosis.finding import Finding, Level
 from coordinator.errors import SettingsError, StoreUnavailable
-from coordinator.scheduler.entries import STORED, Entry
+from coordinator.scheduler.entry import STORED, Entry
 
 UNITS = Path("/etc/systemd/system")
 _NOT_OWN = ("celery.", "coordinator.")

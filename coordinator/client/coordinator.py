@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from coordinator.runner.eager import EagerLanes
     from coordinator.runner.runner import Place
     from coordinator.scheduler.sources import Source
-    from coordinator.scheduler.timetable import Entries
+    from coordinator.scheduler.steering import Entries
     from coordinator.settings import GivenSettings, Settings
     from coordinator.sorters.sorter import Sorter, Sorters, SorterStatus
     from coordinator.store.client import Store
@@ -677,7 +677,7 @@ class Coordinator:
 
     @cached_property
     def entries(self) -> Entries:
-        from coordinator.scheduler.timetable import Entries
+        from coordinator.scheduler.steering import Entries
 
         return Entries(lambda: self._looked_at, lambda: self._requests)
 

@@ -33,7 +33,7 @@ from coordinator.jobs.states import LaneState
 from coordinator.jobs.trail import Action
 from coordinator.lanes.view import Holder, Lane
 from coordinator.scheduler.history import EntryEvent
-from coordinator.scheduler.timetable import EntryStatus
+from coordinator.scheduler.steering import EntryStatus
 from coordinator.sorters.sorter import SorterStatus
 from coordinator.version import VERSION
 from coordinator.warden.inbox.refused import RefusedRequest

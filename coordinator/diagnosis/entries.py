@@ -12,7 +12,7 @@ from coordinator.store.times import to_ms
 
 if TYPE_CHECKING:  # a job's causes need no schedule
     from coordinator.scheduler.history import EntryEvent
-    from coordinator.scheduler.timetable import Entries, EntryStatus
+    from coordinator.scheduler.steering import Entries, EntryStatus
 
 _SILENT = 10_000  # ms after which no beat stands for a source (scheduler/beat.py, LAPSE)
 _LATE = 5_000  # ms

@@ -26,7 +26,7 @@ from coordinator.lanes.client import LaneClient
 from coordinator.store.times import instant, span_text
 
 if TYPE_CHECKING:  # a job's causes need no schedule
-    from coordinator.scheduler.timetable import Entries
+    from coordinator.scheduler.steering import Entries
 
 MOST = 20  # things that one answer follows
 

@@ -41,8 +41,8 @@ from celery.utils.log import get_logger
 
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.jobs.request import RequestMaker
-from coordinator.scheduler.due import Agenda, Due, DueEntry
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
+from coordinator.scheduler.plan import Agenda, Due, Plan
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import SourceState, Stored
 from coordinator.scheduler.ticks import BeatHost, BrokerAway, ServerTime, Ticks
@@ -163,7 +163,7 @@ class Scheduler(beat.Scheduler):
         wake = self._agenda.next() - self._clock.now().timestamp()
         return max(0.001, min(float(self.max_interval), wake, self._round_at - time.monotonic()))
 
-    def _attend(self, plans: list[DueEntry]) -> None:
+    def _attend(self, plans: list[Plan]) -> None:
         """Send what is due of these plans, and put each back for its next time."""
         now = self._clock.now()
         try:
@@ -176,7 +176,7 @@ class Scheduler(beat.Scheduler):
             for plan in plans:
                 self._put(plan)
 
-    def _put(self, plan: DueEntry) -> None:
+    def _put(self, plan: Plan) -> None:
         now = self._clock.now().timestamp()
         rest = now + plan.rest_until - time.monotonic()
         if plan.unsent:
@@ -197,10 +197,10 @@ class Scheduler(beat.Scheduler):
     def _sources(self) -> list[SourceState | Stored]:
         return [*self._readings, self._stored]
 
-    def _plans(self) -> Iterator[DueEntry]:
+    def _plans(self) -> Iterator[Plan]:
         return chain(*(source.current.values() for source in self._sources()))
 
-    def _plan(self, name: str) -> DueEntry | None:
+    def _plan(self, name: str) -> Plan | None:
         return next((plan for source in self._sources() if (plan := source.current.get(name))), None)
 
     def _round(self) -> None:
@@ -270,15 +270,15 @@ class Scheduler(beat.Scheduler):
         texts = {name: self._store.read("HGET", self._store.key("tick", name), "other") for name in names}
         others = {name: text.decode() for name, text in texts.items() if text}
         for source in self._sources():
-            for name in (self._others.keys() | others.keys()) & source.found.keys():
-                if (plan := source.found[name]).other != (text := others.get(name, "")):
+            for name in (self._others.keys() | others.keys()) & source.all.keys():
+                if (plan := source.all[name]).other != (text := others.get(name, "")):
                     self._change(source, plan, text)
         self._others, self._standing = others, []
 
-    def _change(self, source: SourceState | Stored, plan: DueEntry, text: str) -> None:
+    def _change(self, source: SourceState | Stored, plan: Plan, text: str) -> None:
         name = plan.entry.name
         try:
-            changed = DueEntry(plan.entry, text).after(plan)
+            changed = Plan(plan.entry, text).after(plan)
         except Exception as error:
             logger.error("schedule entry %r rests: its other schedule %r: %s", name, text, error)
             return

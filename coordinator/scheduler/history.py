@@ -9,7 +9,7 @@ from typing import Literal
 
 from kombu.utils.json import loads
 
-from coordinator.scheduler.entries import run_id, tick_id
+from coordinator.scheduler.entry import run_id, tick_id
 from coordinator.store.times import instant
 
 _NO_END: tuple[str, datetime | None] = ("", None)

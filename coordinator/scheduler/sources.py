@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.scheduler.due import DueEntry
-from coordinator.scheduler.entries import Entry, digest
+from coordinator.scheduler.entry import Entry, digest
+from coordinator.scheduler.plan import Plan
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class SourceState:
     """A source as this beat last read it.
 
-    `found`: all its entries; `plans`: the entries whose names no earlier source has; `digest`: a hash of `plans`.
+    `all`: the plans of all its entries; `plans`: those whose names no earlier source has; `digest`: a hash of `plans`.
     `base`: the digest for which this beat stands in Redis. While `base` and `digest` differ, the source's entries rest.
     `follows`: True while another digest counts.
     """
@@ -31,15 +31,15 @@ class SourceState:
     name: str
     read: Source
     version: str | None = None
-    found: dict[str, DueEntry] = field(default_factory=dict)
-    plans: dict[str, DueEntry] = field(default_factory=dict)
+    all: dict[str, Plan] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
     digest: str = ""
     base: str = ""
     follows: bool = False
     trouble: str = ""
 
     @property
-    def current(self) -> dict[str, DueEntry]:
+    def current(self) -> dict[str, Plan]:
         return self.plans if self.base == self.digest else {}
 
     @property
@@ -57,25 +57,25 @@ class SourceState:
             plans = {} if version == self.version else _planned(entries, others)
         except Exception as error:
             if self.trouble != repr(error):
-                logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.found))
+                logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.all))
             self.trouble = repr(error)
             return False
         self.trouble = ""
         if version == self.version:
             return False
-        self.version, self.found = version, {name: plan.after(self.found.get(name)) for name, plan in plans.items()}
+        self.version, self.all = version, {name: plan.after(self.all.get(name)) for name, plan in plans.items()}
         return True
 
     def settle(self, names: set[str]) -> None:
         """Plan the entries whose names are not among `names`, and add their names to it."""
-        for name in self.found.keys() & names:
+        for name in self.all.keys() & names:
             logger.error("schedule entry %r of %s is left out: another source has that name", name, self.name)
-        self.plans = {name: plan for name, plan in self.found.items() if name not in names}
+        self.plans = {name: plan for name, plan in self.all.items() if name not in names}
         self.digest = digest(" ".join(sorted(plan.hash for plan in self.plans.values())))
         names.update(self.plans)
 
-    def replace(self, name: str, plan: DueEntry) -> None:
-        self.found[name] = plan
+    def replace(self, name: str, plan: Plan) -> None:
+        self.all[name] = plan
         if name in self.plans:
             self.plans[name] = plan
 
@@ -86,29 +86,29 @@ class Stored:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.version = ""  # '' = nothing was read
-        self.found: dict[str, DueEntry] = {}
+        self.all: dict[str, Plan] = {}
 
     @property
-    def current(self) -> dict[str, DueEntry]:
-        return self.found
+    def current(self) -> dict[str, Plan]:
+        return self.all
 
-    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, DueEntry | None]:
+    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, Plan | None]:
         """Read what changed. Returns the changed plans by name, None for a removed entry.
 
         `names`: the names of other sources, which win.
         """
-        changed: dict[str, DueEntry | None] = {}
+        changed: dict[str, Plan | None] = {}
         version, cursor, *entries = self._store.step("entries_read", self.version, "0")
         if self.version == "" or cursor == b"":
-            changed = dict.fromkeys(self.found)
+            changed = dict.fromkeys(self.all)
             version, entries = self._all()
         for name, text, last in entries:
             changed[name.decode()] = self._plan(name.decode(), text, float(last), names, others)
         for name, plan in changed.items():
             if plan is None:
-                self.found.pop(name, None)
+                self.all.pop(name, None)
             else:
-                self.found[name] = plan
+                self.all[name] = plan
         self.version = version.decode()
         return changed
 
@@ -120,31 +120,31 @@ class Stored:
             entries += more
         return first, entries
 
-    def _plan(self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]) -> DueEntry | None:
+    def _plan(self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]) -> Plan | None:
         if not text:
             return None
         if name in names:
             logger.error("the stored schedule entry %r is left out: another source has that name", name)
             return None
         try:
-            plan = DueEntry(Entry.from_json(text), others.get(name, ""))
+            plan = Plan(Entry.from_json(text), others.get(name, ""))
         except Exception as error:
             logger.error("the stored schedule entry %r is left out: %s", name, error)
             return None
-        plan = plan.after(self.found.get(name))
+        plan = plan.after(self.all.get(name))
         if last:
             plan.count_from(instant(last))
         return plan
 
-    def replace(self, name: str, plan: DueEntry) -> None:
-        self.found[name] = plan
+    def replace(self, name: str, plan: Plan) -> None:
+        self.all[name] = plan
 
 
-def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, DueEntry]:
+def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, Plan]:
     plans = {}
     for entry in entries:
         try:
-            plans[entry.name] = DueEntry(entry, others.get(entry.name, ""))
+            plans[entry.name] = Plan(entry, others.get(entry.name, ""))
         except Exception as error:
             logger.error("schedule entry %r is left out: %s", getattr(entry, "name", entry), error)
     return plans

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator import Coordinator, Job, StoreUnavailable, UnknownJob
-from coordinator.scheduler.entries import next_tick, tick_id
+from coordinator.scheduler.entry import next_tick, tick_id
 from examples.demo.member_server import MemberServer
 from tasks import instants
 from tasks.app import NODELIST, coordinator

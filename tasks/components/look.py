@@ -14,7 +14,7 @@ from coordinator.diagnosis.codes import Codes, cause
 from coordinator.jobs.trail import note
 from coordinator.jobs.validation import near
 from coordinator.lanes.view import closed
-from coordinator.scheduler.entries import next_tick
+from coordinator.scheduler.entry import next_tick
 from coordinator.store.values import Json
 from tasks import instants
 from tasks.batches import ItemConflict, ItemEvent, UnknownItem, runs

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.diagnosis import server
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from tests.harness.fleet import Fleet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coordinator import StoreRefused
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from coordinator.store.library import text_of
 from tests.coordinator.scheduler.beats import without_gap
 from tests.harness.failover import Load

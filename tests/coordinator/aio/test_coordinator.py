@@ -27,9 +27,9 @@ from coordinator.aio.requests import MOST
 from coordinator.author import act_of
 from coordinator.errors import CoordinatorError
 from coordinator.lanes.view import Lane
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from coordinator.scheduler.schedules import Every
-from coordinator.scheduler.timetable import Entries
+from coordinator.scheduler.steering import Entries
 from tests.coordinator.aio.awaiting import awaiting, until
 from tests.harness.cluster import Cluster
 from tests.harness.proxy import Proxy

@@ -21,7 +21,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import RequestHandler
 
 from coordinator import Coordinator
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 

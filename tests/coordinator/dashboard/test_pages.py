@@ -21,7 +21,7 @@ from coordinator.dashboard.acts import ACTS
 from coordinator.dashboard.views import VIEWS
 from coordinator.extension import Extension
 from coordinator.lanes.bulk import Progress
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from coordinator.warden.inbox.refused import RefusedRequest
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import EVIL, PAGES, Stage

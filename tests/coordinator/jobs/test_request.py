@@ -11,7 +11,7 @@ from coordinator import Coordinator, InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.options import Backoff
 from coordinator.jobs.request import JobRequest
-from coordinator.scheduler.entries import tick_id
+from coordinator.scheduler.entry import tick_id
 from tests.harness.hand_node import sketch
 
 app = Celery("drafts", set_as_current=False)

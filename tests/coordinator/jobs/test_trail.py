@@ -11,7 +11,7 @@ import pytest
 
 from coordinator import Action, Author, Coordinator, Entry, Forbidden, InvalidJob, Progress, StoreUnavailable, aio
 from coordinator.author import acting
-from coordinator.scheduler.timetable import Entries
+from coordinator.scheduler.steering import Entries
 from coordinator.sorters.sorter import Sorter
 from proof.model.raw import Dump
 from tests.harness.hand_node import Puppet

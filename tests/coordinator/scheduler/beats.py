@@ -11,7 +11,7 @@ from celery import Celery, _state
 from coordinator import Coordinator
 from coordinator.jobs.record import totals
 from coordinator.scheduler.beat import Scheduler
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 from coordinator.store.client import Store
 from coordinator.store.times import to_ms
 from tests.harness.redis import RedisServer

@@ -12,7 +12,7 @@ from celery.schedules import schedule
 
 from coordinator import SettingsError
 from coordinator.scheduler.beat import LAPSE, Scheduler
-from coordinator.scheduler.entries import next_tick, tick_id
+from coordinator.scheduler.entry import next_tick, tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Every
 from coordinator.scheduler.ticks import CLAIM

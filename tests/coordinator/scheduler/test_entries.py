@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduler.due import LAG, Due, DueEntry
-from coordinator.scheduler.entries import Entry, tick_id
+from coordinator.scheduler.entry import Entry, tick_id
+from coordinator.scheduler.plan import LAG, Due, Plan
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Every, Schedule
 from coordinator.scheduler.sources import SourceState
@@ -22,7 +22,7 @@ ALL = range(7)
 
 
 def due(schedule: Schedule, last: datetime, now: datetime, grace: timedelta) -> Due | None:
-    plan = DueEntry(Entry("n", schedule, "t"))
+    plan = Plan(Entry("n", schedule, "t"))
     plan.count_from(last)
     return plan.due(now, grace)
 
@@ -160,7 +160,7 @@ def reading(*entries: Entry) -> SourceState:
 def test_an_entry_that_is_no_good_is_named_and_left_out(bad: Any, caplog: pytest.LogCaptureFixture) -> None:
     source = reading(Entry("one", Every(2), "t"), bad, Entry("two", Every(2), "t"))
     assert source.again()
-    assert list(source.found) == ["one", "two"]
+    assert list(source.all) == ["one", "two"]
     assert [next(iter(record.args or ())) for record in caplog.records] == [getattr(bad, "name", bad)]
 
 
@@ -181,7 +181,7 @@ def test_a_source_that_fails_keeps_its_entries_and_is_named_once(caplog: pytest.
     source = SourceState("source", lambda: answers.pop(0))
     assert source.again()
     assert [source.again(), source.again()] == [False, False]
-    assert list(source.found) == ["n"]
+    assert list(source.all) == ["n"]
     assert len(caplog.records) == 1
     assert source.trouble
 
@@ -203,15 +203,15 @@ def test_a_name_belongs_to_the_first_source_that_has_it(caplog: pytest.LogCaptur
 def test_what_a_beat_sent_is_remembered_when_its_entry_changes() -> None:
     source = reading(Entry("n", Every(2), "t"))
     source.again()
-    source.found["n"].sent = source.found["n"].unsent = NOON
+    source.all["n"].sent = source.all["n"].unsent = NOON
     source.read = lambda: ("2", [Entry("n", Every(3), "t")])
     assert source.again()
-    assert (source.found["n"].sent, source.found["n"].unsent) == (NOON, NOON)
-    assert source.found["n"].due(NOON, HOUR) == Due(EPOCH)
+    assert (source.all["n"].sent, source.all["n"].unsent) == (NOON, NOON)
+    assert source.all["n"].due(NOON, HOUR) == Due(EPOCH)
 
 
 def test_a_plan_is_due_when_its_next_instant_has_come() -> None:
-    plan = DueEntry(Entry("n", Every(60), "t"))
+    plan = Plan(Entry("n", Every(60), "t"))
     plan.count_from(NOON)
     assert plan.due(NOON + seconds(59), HOUR) is None
     assert plan.due(NOON + seconds(60), HOUR) == Due(NOON + seconds(60))

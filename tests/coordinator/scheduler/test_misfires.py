@@ -10,9 +10,9 @@ from celery.schedules import solar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.scheduler import timetable
-from coordinator.scheduler.due import LAG, Due, DueEntry, jitter_of
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler import steering
+from coordinator.scheduler.entry import Entry
+from coordinator.scheduler.plan import LAG, Due, Plan, jitter_of
 from coordinator.scheduler.schedules import Every, Quartz, Schedule, schedule_of
 from tests.coordinator.scheduler.beats import Beats, entry, instant_of, look_again, source
 
@@ -21,7 +21,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
 
-def taken(plan: DueEntry, now: datetime, grace: timedelta) -> list[Due]:
+def taken(plan: Plan, now: datetime, grace: timedelta) -> list[Due]:
     """All that a beat does with an entry at this moment."""
     found = []
     while one := plan.due(now, grace):
@@ -30,8 +30,8 @@ def taken(plan: DueEntry, now: datetime, grace: timedelta) -> list[Due]:
     return found
 
 
-def plan(**given: object) -> DueEntry:
-    found = DueEntry(Entry(**{"name": "n", "schedule": 60, "task": "t", **given}))  # type: ignore[arg-type]
+def plan(**given: object) -> Plan:
+    found = Plan(Entry(**{"name": "n", "schedule": 60, "task": "t", **given}))  # type: ignore[arg-type]
     found.count_from(NOON)
     return found
 
@@ -112,7 +112,7 @@ def test_catching_up_with_many_instants_looks_at_each_a_few_times() -> None:
 
 def test_the_next_instants_of_an_entry_that_nobody_sent_for_a_year_are_found_among_few() -> None:
     counted = Counted(Every(0.1))
-    found = timetable._upcoming("n", counted, NOON - 365 * DAY, NOON, 86400, 1000)
+    found = steering._upcoming("n", counted, NOON - 365 * DAY, NOON, 86400, 1000)
     assert len(set(found)) == 1000
     assert all(at + jitter_of("n", at, 86400) > NOON for at in found)
     assert counted.asked < 3000

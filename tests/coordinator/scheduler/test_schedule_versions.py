@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.scheduler.beat import LAPSE, Scheduler
-from coordinator.scheduler.entries import Entry, next_tick
+from coordinator.scheduler.entry import Entry, next_tick
 from coordinator.store.times import instant, milliseconds, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, run, source, without_gap
 from tests.harness.redis import RedisServer

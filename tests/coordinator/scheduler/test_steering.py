@@ -8,7 +8,7 @@ from celery.schedules import crontab
 
 from coordinator import InvalidJob, UnknownEntry
 from coordinator.author import act_of
-from coordinator.scheduler.entries import tick_id
+from coordinator.scheduler.entry import tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source

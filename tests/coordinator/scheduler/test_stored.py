@@ -8,7 +8,7 @@ from celery.schedules import crontab
 
 from coordinator import Entry, InvalidJob
 from coordinator.scheduler.beat import Scheduler
-from coordinator.scheduler.entries import tick_id
+from coordinator.scheduler.entry import tick_id
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
 
 

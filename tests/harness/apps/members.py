@@ -11,7 +11,7 @@ from pathlib import Path
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.scheduler.entries import Entry
+from coordinator.scheduler.entry import Entry
 
 if os.environ.get("FAKETIME"):
     # libfaketime leaves the monotonic clock as it is, but not a sleep until an instant of that clock.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.scheduler.entries import tick_id
+from coordinator.scheduler.entry import tick_id
 from coordinator.store.times import EPOCH
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.inbox import Inbox
