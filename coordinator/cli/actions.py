@@ -18,12 +18,10 @@ from coordinator.author import Acting
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, fitted, listing, more, table
 from coordinator.cli.session import (
-    by_option,
+    act_options,
     json_option,
     paged,
     session_of,
-    ticket_option,
-    why_option,
     with_coordinator,
 )
 from coordinator.cli.show import job_text, node_text
@@ -78,15 +76,10 @@ def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.
             _show(function(coordinator, **options), as_json_)
 
         named: Callable[..., None] = update_wrapper(act, function)
-        command = _said(json_option(with_coordinator(named)))
+        command = act_options(json_option(with_coordinator(named)))
         return click.command()(click.argument(argument, metavar=metavar)(command))
 
     return add
-
-
-def _said(command: Callable[..., None]) -> Callable[..., None]:
-    """What each act takes."""
-    return why_option(by_option(ticket_option(command)))
 
 
 @click.command()
@@ -268,7 +261,7 @@ def acts_on_jobs(function: Callable[..., Shown]) -> click.Command:
 
     named: Callable[..., None] = update_wrapper(act, function)
     command = filtered(dry_run_option(yes_option(json_option(with_coordinator(named)))))
-    return click.command()(click.argument("job_id", metavar="[ID]", required=False)(_said(command)))
+    return click.command()(click.argument("job_id", metavar="[ID]", required=False)(act_options(command)))
 
 
 def acts_on_lanes(function: Callable[..., Shown]) -> click.Command:
@@ -288,7 +281,7 @@ def acts_on_lanes(function: Callable[..., Shown]) -> click.Command:
 
     named: Callable[..., None] = update_wrapper(act, function)
     command = dry_run_option(yes_option(json_option(with_coordinator(named))))
-    return click.command()(click.argument("key", metavar="KEY")(_said(command)))
+    return click.command()(click.argument("key", metavar="KEY")(act_options(command)))
 
 
 def _show(shown: Shown, as_json_: object) -> None:

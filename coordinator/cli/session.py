@@ -121,10 +121,11 @@ def paged(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return add
 
 
-# Each act of a person has both, also those of an app's own commands.
-why_option = click.option("--why", help="The reason, for others to read.", required=True)
-by_option = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")
-ticket_option = click.option("--ticket", default="", help="Where people discuss it: a number, or an address.")
+def act_options(command: Callable[P, T]) -> Callable[P, T]:
+    """What each act of a person takes, also in an app's own commands."""
+    ticket = click.option("--ticket", default="", help="Where people discuss it: a number, or an address.")
+    by = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")
+    return click.option("--why", help="The reason, for others to read.", required=True)(by(ticket(command)))
 
 
 def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> Callable[P, None]:

@@ -3,7 +3,7 @@
 import click
 
 from coordinator.cli.format import listing, more, table
-from coordinator.cli.session import json_option
+from coordinator.cli.session import json_option, paged
 from tasks.catalog.sightings import Sightings
 from tasks.errors import plainly
 from tasks.members import UnknownMember
@@ -14,10 +14,7 @@ from tasks.service import service
 @click.argument("member")
 @click.option("--failed", is_flag=True, help="Show the objects that could not be harvested, and why.")
 @click.option("--gone", is_flag=True, help="Show the objects that the member has deleted.")
-@click.option("--after", default="", metavar="PID", help="Show objects after this pid.")
-@click.option(
-    "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
-)
+@paged(100)
 @json_option
 @plainly()
 def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_json_: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from coordinator.cli.format import as_json, listing, more, pairs, table, text
-from coordinator.cli.session import by_option, json_option, ticket_option, why_option
+from coordinator.cli.session import act_options, json_option, paged
 from tasks.batches import ItemConditions, ItemEvent, Report
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
@@ -37,18 +37,15 @@ def items_command(here: Registry) -> click.Group:
     @types("future", "Items without an event of this type.")
     @types("old", "Items without an event of this type, or with one from before their last change.")
     @types("type", "Items of this type.")
-    @click.option("--after", metavar="CURSOR", help="Show the page after this cursor.")
-    @click.option(
-        "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="At most so many."
-    )
+    @paged(100)
     @json_option
     @click.pass_context  # type: ignore[arg-type]
-    def items(ctx: click.Context, after: str | None, most: int, as_json_: bool, **asked: tuple[str, ...]) -> None:
+    def items(ctx: click.Context, after: str, most: int, as_json_: bool, **asked: tuple[str, ...]) -> None:
         """Show items by what has happened to them, by priority, then age."""
         if ctx.invoked_subcommand:
             return
         wanted = ItemConditions(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
-        page = here.items.query(wanted, after, most)
+        page = here.items.query(wanted, after or None, most)
         if as_json_:
             return click.echo(listing("items", page.items, page.next, broken=page.broken))
         rows = []
@@ -164,9 +161,7 @@ def _restart(here: Registry) -> click.Command:
     @click.argument("item", metavar="ID")
     @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [the first failure].")
     @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed, and what starts then.")
-    @why_option
-    @by_option
-    @ticket_option
+    @act_options
     def restart(item: str, kind: str | None, dry_run: bool, why: str, by: str, ticket: str) -> None:
         """Remove the first failure of an item and all that came from it: components do it again."""
         removed = look.restart(here, item, kind, dry_run=dry_run, by=by, why=why, ticket=ticket)
@@ -184,9 +179,7 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="ID")
     @click.argument("kind", metavar="TYPE")
-    @why_option
-    @by_option
-    @ticket_option
+    @act_options
     def remove(item: str, kind: str, why: str, by: str, ticket: str) -> None:
         """Remove the events of one type; the history keeps them."""
         for event in look.remove(here, item, kind, by=by, why=why, ticket=ticket):
@@ -196,9 +189,7 @@ def _repairs(here: Registry) -> list[click.Command]:
     @click.argument("item", metavar="ID")
     @click.argument("kind", metavar="TYPE")
     @click.option("--failed", is_flag=True, help="The event is a failure.")
-    @why_option
-    @by_option
-    @ticket_option
+    @act_options
     def append(item: str, kind: str, failed: bool, why: str, by: str, ticket: str) -> None:
         """Append an event by hand."""
         look.append(here, item, kind, success=not failed, by=by, why=why, ticket=ticket)
@@ -210,9 +201,7 @@ def _repairs(here: Registry) -> list[click.Command]:
 def _acts(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="ID")
-    @why_option
-    @by_option
-    @ticket_option
+    @act_options
     def stop(item: str, why: str, by: str, ticket: str) -> None:
         """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
         cancelled = look.stop(here, item, by=by, why=why, ticket=ticket)
@@ -223,9 +212,7 @@ def _acts(here: Registry) -> list[click.Command]:
     @click.command()
     @click.argument("item", metavar="ID")
     @click.argument("priority", type=click.IntRange(1, 9), required=False)
-    @why_option
-    @by_option
-    @ticket_option
+    @act_options
     def prioritise(item: str, priority: int | None, why: str, by: str, ticket: str) -> None:
         """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
         moved = look.prioritise(here, item, priority, by=by, why=why, ticket=ticket)
@@ -235,9 +222,7 @@ def _acts(here: Registry) -> list[click.Command]:
 
     @click.command()
     @click.argument("batch")
-    @why_option
-    @by_option
-    @ticket_option
+    @act_options
     def approve(batch: str, why: str, by: str, ticket: str) -> None:
         """Approve the highest round trip of BATCH that is flagged."""
         for item, outcome in look.approve(here, batch, by=by, why=why, ticket=ticket).items():

@@ -8,7 +8,7 @@ import click
 
 import tasks.members as own
 from coordinator.cli.format import listing, more, table
-from coordinator.cli.session import by_option, json_option, paged, ticket_option, why_option
+from coordinator.cli.session import act_options, json_option, paged
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
@@ -91,9 +91,7 @@ def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.ActReport]]
                 click.echo(done.remark, err=True)
 
         named: Callable[..., None] = update_wrapper(act, function)
-        return members.command()(
-            click.argument("member", metavar=argument)(why_option(by_option(ticket_option(named))))
-        )
+        return members.command()(click.argument("member", metavar=argument)(act_options(named)))
 
     return add
 
@@ -128,9 +126,7 @@ def refresh(member: str | None) -> None:
 @members.command()
 @click.argument("member")
 @click.option("--revoke", is_flag=True, help="Make none: end the one that it has.")
-@why_option
-@by_option
-@ticket_option
+@act_options
 def token(member: str, revoke: bool, why: str, by: str, ticket: str) -> None:
     """Make the token with which MEMBER asks over HTTP, and print it, once. An earlier one ends."""
     made = own.token(member, revoke=revoke, why=why, by=by, ticket=ticket)

@@ -6,7 +6,7 @@ import time
 import click
 
 from coordinator import Job, UnknownJob
-from coordinator.cli.session import by_option, ticket_option, why_option
+from coordinator.cli.session import act_options
 from tasks import members, requests
 from tasks.app import coordinator
 from tasks.catalog import one_object
@@ -25,9 +25,7 @@ LOOK = 0.1
 @click.option("--pid", metavar="PID", help="Only this object, whatever its date.")
 @click.option("--complete", is_flag=True, help="All objects from the member's beginning that the catalog lacks.")
 @click.option("--wait", is_flag=True, help="Wait and show the progress; exit status 0 if it succeeds.")
-@why_option
-@by_option
-@ticket_option
+@act_options
 @plainly()
 def refresh(member: str, pid: str | None, complete: bool, wait: bool, why: str, by: str, ticket: str) -> None:
     """Synchronize MEMBER now."""
