@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from coordinator.errors import InvalidJob
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coordinator.jobs.request import JobRequest
     from coordinator.lanes.client import LaneClient
 
-AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]"
+AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Session] | async_scoped_session[AsyncSession]"
 
 _NAME = "coordinator_on_commit"  # in a session's `info`
 
