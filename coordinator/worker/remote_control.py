@@ -46,21 +46,19 @@ def install() -> None:
     """Replace Celery's commands by ours. A repeated call changes nothing."""
     if control.Panel.data["revoke"].__module__ == __name__:
         return
-    ids = {"variadic": "task_id", "signature": "[id1 [id2 [... [idN]]]]"}
-    control.control_command(name="revoke", **ids)(revoking(control.Panel.data["revoke"]))
-    meta = control.Panel.meta["revoke_by_stamped_headers"]
-    known = {"variadic": meta.variadic, "signature": meta.signature}
-    control.control_command(name="revoke_by_stamped_headers", **known)(
-        revoking_by_stamps(control.Panel.data["revoke_by_stamped_headers"])
-    )
-    for name, make in (("active", _active), ("reserved", _reserved), ("scheduled", _scheduled), ("query_task", _query)):
-        meta = control.Panel.meta[name]
-        known = {"alias": meta.alias, "args": meta.args, "signature": meta.signature, "variadic": meta.variadic}
-        control.inspect_command(name=name, **known)(make(control.Panel.data[name]))
-    for name in ("rate_limit", "time_limit"):
-        meta = control.Panel.meta[name]
-        known = {"args": meta.args, "signature": meta.signature}
-        control.control_command(name=name, **known)(_without_jobs(control.Panel.data[name]))
+    ours: dict[str, Callable[..., Callable[..., object]]] = {
+        "revoke": revoking,
+        "revoke_by_stamped_headers": revoking_by_stamps,
+        "active": _active,
+        "reserved": _reserved,
+        "scheduled": _scheduled,
+        "query_task": _query,
+        "rate_limit": _without_jobs,
+        "time_limit": _without_jobs,
+    }
+    for name, make in ours.items():
+        about = control.Panel.meta[name]._replace(help=None)._asdict()
+        control.Panel.register(name=name, **about)(make(control.Panel.data[name]))
 
 
 def revoking(usual: Callable[..., Reply]) -> Callable[..., Reply]:
