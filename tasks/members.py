@@ -101,8 +101,8 @@ class Condition:
 
 
 def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
-    [found] = conditions_of([member_id], {member_id: listed} if listed else {}, here)
-    return found
+    [condition] = conditions_of([member_id], {member_id: listed} if listed else {}, here)
+    return condition
 
 
 def conditions_of(names: Sequence[str], listed: Mapping[str, Listed], here: Holdings) -> list[Condition]:
@@ -152,7 +152,7 @@ def _obstacle(listed: Listed | None) -> str | None:
 def proposals(member_id: str, copy: Copy, *, refused: bool = False) -> dict[str, Proposal]:
     """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
     known: dict[str, Proposal] = (copy.value(KEPT + member_id) or {}).get("proposals", {})
-    return {field: one for field, one in known.items() if refused or "refused" not in one}
+    return {field: proposal for field, proposal in known.items() if refused or "refused" not in proposal}
 
 
 def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
@@ -339,14 +339,14 @@ def _settle(verb: str, member: str, chosen: dict[str, Proposal], why: str, by: s
 
     def to(kept: Kept) -> Kept:
         left = dict(kept.get("proposals", {}))
-        for field, one in chosen.items():
-            if field in left and left[field]["after"] == one["after"]:
+        for field, proposal in chosen.items():
+            if field in left and left[field]["after"] == proposal["after"]:
                 del left[field]
                 if verb == "refuse":
-                    left[field] = {"before": one["before"], "after": one["after"], "refused": f"{by}: {why}"}
+                    left[field] = {"before": proposal["before"], "after": proposal["after"], "refused": f"{by}: {why}"}
         return {**kept, "proposals": left}
 
-    before, after = ("; ".join(f"{field}: {one[end]}" for field, one in chosen.items()) for end in ("before", "after"))
+    before, after = ("; ".join(f"{field}: {chosen[field][end]}" for field in chosen) for end in ("before", "after"))
     about = {"verb": verb, "kind": "member", "name": member, "before": before[:SHOWN], "after": after[:SHOWN]}
     service().nodelist.keep(member, to, why=f"{verb}: {why}", by=by, act=act_of(why, by, ticket, **about))
 

@@ -89,7 +89,7 @@ class Coordinator:
         if fair_by is not None and not callable(fair_by):
             raise SettingsError(f"fair_by is a function that gives the group of a key, not {fair_by!r:.80}")
         self._fair_by = fair_by
-        self._given = settings
+        self._given_settings = settings
         self._node = ""
         self._incarnation = ""  # names the life of the worker in this process, or of the one that forked it
         self._board: Board | None = None  # that worker has it too
@@ -139,7 +139,7 @@ class Coordinator:
         all jobs in their order. Name each `job_id` of a repeated call so, and no job is doubled.
         """
         asked = [self._request_of_many(job) for job in jobs]
-        return [self._attach(one) for one in self._core.submit_many(asked)]
+        return [self._attach(submitted) for submitted in self._core.submit_many(asked)]
 
     def submit_on_commit(
         self, keys: Keys, signature: Mapping[str, object], *, session: AnySession | None = None,
@@ -216,7 +216,7 @@ class Coordinator:
         from coordinator.diagnosis.why import why_of
 
         wanted = {"job": None if job is None else id_of(job), "key": key, "node": node, "entry": entry, **other}
-        kinds = {kind: explain for one in self.extensions for kind, explain in one.why.items()}
+        kinds = {kind: explain for extension in self.extensions for kind, explain in extension.why.items()}
         return why_of(self._core, wanted, self.needed_labels, lambda: self.entries, kinds)
 
     def why_summary(self) -> Summary:
@@ -236,12 +236,12 @@ class Coordinator:
         from coordinator.diagnosis.doctor import examine
         from coordinator.diagnosis.finding import sorted_findings
 
-        found = examine(self._looked_at, self.needed_labels, self._extra_findings())
+        findings = examine(self._looked_at, self.needed_labels, self._extra_findings())
         if self.app is not None:
             from coordinator.client.app_check import of_app
 
-            found += of_app(self.app)
-        return sorted_findings(found)
+            findings += of_app(self.app)
+        return sorted_findings(findings)
 
     def _extra_findings(self) -> Iterator[Finding]:
         """What the extensions find."""
@@ -690,7 +690,7 @@ class Coordinator:
     def settings(self) -> Settings:
         from coordinator.broker.transport import settings_of
 
-        return settings_of(self.app, self._given)
+        return settings_of(self.app, self._given_settings)
 
     @cached_property
     def store(self) -> Store:

@@ -49,10 +49,10 @@ def _plain(session: object, using: str | None) -> Session:
     if using is not None:
         raise InvalidJob("session= is of SQLAlchemy and using= is of Django: name one of them")
     own = session() if hasattr(session, "registry") and callable(session) else session
-    found = getattr(own, "sync_session", own)
-    if not isinstance(found, import_module("sqlalchemy.orm").Session):
+    plain = getattr(own, "sync_session", own)
+    if not isinstance(plain, import_module("sqlalchemy.orm").Session):
         raise InvalidJob(f"session: a Session of SQLAlchemy, not {session!r}")
-    return cast("Session", found)
+    return cast("Session", plain)
 
 
 class _Waiting:
@@ -68,10 +68,10 @@ class _Waiting:
 
     @classmethod
     def of(cls, session: Session, core: LaneClient) -> _Waiting:
-        found: dict[LaneClient, _Waiting] = session.info.setdefault(_NAME, {})
-        if core not in found:
-            found[core] = cls(session, core)
-        return found[core]
+        by_core: dict[LaneClient, _Waiting] = session.info.setdefault(_NAME, {})
+        if core not in by_core:
+            by_core[core] = cls(session, core)
+        return by_core[core]
 
     def add(self, session: Session, request: JobRequest) -> None:
         self._requests.append((_innermost(session), request))
@@ -85,8 +85,8 @@ class _Waiting:
         be closed, so an error here leaves the session in order.
         """
         outermost = ended.parent is None
-        mine = [request for one, request in self._requests if one is ended or (one is None and outermost)]
-        self._requests = [] if outermost else [found for found in self._requests if found[0] is not ended]
+        mine = [request for part_of, request in self._requests if part_of is ended or (part_of is None and outermost)]
+        self._requests = [] if outermost else [waiting for waiting in self._requests if waiting[0] is not ended]
         if self._committed is not ended:
             return
         self._committed = None

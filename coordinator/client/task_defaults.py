@@ -82,7 +82,7 @@ class KnownToNodes(_Kept):
         nodes = self._lanes.nodes()
         having = [node for node in nodes if name in node.tasks or name.startswith(_NOT_OWN)]
         if having:
-            apps, node = {one.app for one in having}, having[0]
+            apps, node = {node.app for node in having}, having[0]
             queue = node.routes.get(name) or node.queue or _USUAL
             return self._keep(name, TaskDefault(queue, result=True, app=apps.pop() if len(apps) == 1 else ""))
         former = self._kept.get(name, (TaskDefault(_USUAL, result=True),))[0]
@@ -153,13 +153,13 @@ def _ways_out(name: str, known: Iterable[str]) -> str:
 
 def queues_of(app: Celery, tasks: Iterable[str]) -> dict[str, str]:
     """The queue of each of these tasks that does not go to the app's default queue."""
-    defaults, found = TaskDefaults(app, app.coordinator._core, waits=True), {}
+    defaults, queues = TaskDefaults(app, app.coordinator._core, waits=True), {}
     for name in tasks:
         with suppress(Exception):  # a router of the app may want arguments; a task with a rate limit has no jobs
             queue = defaults.default_of({"task": name}).queue
             if queue != app.conf.task_default_queue:
-                found[name] = queue
-    return found
+                queues[name] = queue
+    return queues
 
 
 def _own_options(task: Task) -> SignatureOptions:

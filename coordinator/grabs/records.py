@@ -27,14 +27,14 @@ def look(store: Store, key: str, instance: str) -> GrabRecord:
 
 def all_of(store: Store, key: str | None, most: int, after: str = "") -> list[GrabRecord]:
     """Read a page of the instances of a key, or of all: by key, and of each key the latest first. See `after` there."""
-    names, found = _names(store, key, most, *map(unquote, after.partition("/")[::2])), list[GrabRecord]()
-    while portion := list(islice(names, most - len(found))):
-        for one, reply in zip(
-            portion, store.step_many("grab_look", [(lane_of(*one),) for one in portion]), strict=True
+    names, records = _names(store, key, most, *map(unquote, after.partition("/")[::2])), list[GrabRecord]()
+    while portion := list(islice(names, most - len(records))):
+        for name, reply in zip(
+            portion, store.step_many("grab_look", [(lane_of(*name),) for name in portion]), strict=True
         ):
-            record = parse_instance(*one, store.checked(reply))
-            found += [record] if record.state else []
-    return found
+            record = parse_instance(*name, store.checked(reply))
+            records += [record] if record.state else []
+    return records
 
 
 def _names(store: Store, key: str | None, size: int, after: str, instance: str) -> Iterator[tuple[str, str]]:
@@ -43,7 +43,7 @@ def _names(store: Store, key: str | None, size: int, after: str, instance: str) 
     for name in sorted(name for name in keys if name >= after):
         start = _behind(store, name, instance) if name == after else 0
         while page := store.read("ZRANGE", store.key("grabs", name), start, start + size - 1, "REV"):
-            yield from ((name, one.decode()) for one in page)
+            yield from ((name, raw.decode()) for raw in page)
             start += len(page)
 
 

@@ -27,15 +27,15 @@ class Hidden:
         if task not in self._known:
             self._known[task] = self._parameters(task)
         names = self._known[task][: len(args)]
-        return tuple(self.value(one, name or "") for name, one in zip_longest(names, args))
+        return tuple(self.value(arg, name or "") for name, arg in zip_longest(names, args))
 
     def value(self, value: object, name: str = "") -> object:
         """The value as people may see it. `name`: its own; the parts of a dict have theirs."""
         if self.everything or any(part in name.lower() for part in self._names):
             return self.mark
         if isinstance(value, Mapping):
-            return {key: self.value(one, str(key)) for key, one in value.items()}
-        return [self.value(one) for one in value] if isinstance(value, list | tuple) else value
+            return {key: self.value(part, str(key)) for key, part in value.items()}
+        return [self.value(part) for part in value] if isinstance(value, list | tuple) else value
 
     def text(self, text: str) -> str:
         """A text of which no part has a name: it is hidden where one of the names stands in it."""

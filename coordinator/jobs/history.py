@@ -87,8 +87,8 @@ def course_of(
     events += [*noted, *(event for event in end if (event.at, event.what, event.attempt) not in known)]
     events.sort(key=attrgetter("at"))
     if readied:  # within one ms it comes after an act, and before an attempt
-        later = (i for i, one in enumerate(events) if one.at > readied or (one.at == readied and one.what == "running"))
-        events.insert(next(later, len(events)), Event(readied, "ready"))
+        earlier = [event.at < readied or (event.at == readied and event.what != "running") for event in events]
+        events.insert([*earlier, False].index(False), Event(readied, "ready"))
     return tuple(events)
 
 

@@ -40,13 +40,13 @@ class Action:
 
 def actions(store: Store, most: int, after: str, by: str | None, thing: str | None) -> list[Action]:
     """See `Coordinator.actions`."""
-    found: list[Action] = []
+    matching: list[Action] = []
     for action in newest_first(store, after):
         if by in (None, action.by) and thing in (None, action.kind, action.thing):
-            found.append(action)
-            if len(found) == most:
+            matching.append(action)
+            if len(matching) == most:
                 break
-    return found
+    return matching
 
 
 def note(

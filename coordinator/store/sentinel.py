@@ -113,7 +113,7 @@ class _ClusterNodes(Sentinel):
             if primary:
                 host = (primary[0] or b"").decode() or str(node.connection_pool.connection_kwargs["host"])
                 # One that hung still takes itself for the primary: the others know better.
-                self.sentinels = sorted(nodes, key=lambda one: _address_of(one) == f"{host}:{primary[1]}")
+                self.sentinels = sorted(nodes, key=lambda other: _address_of(other) == f"{host}:{primary[1]}")
                 return host, int(primary[1])
             why.append(f"{_address_of(node)}: no node has slot {slot}")
         raise MasterNotFoundError(f"no node of the cluster names a primary ({'; '.join(why)})")
@@ -181,8 +181,8 @@ class Server:
     def find(self) -> tuple[str, int]:
         """Ask the sentinels for the master's address. Only where the address `moves`."""
         assert self._sentinels
-        found: tuple[str, int] = self._sentinels.discover_master(self._name)
-        return found
+        address: tuple[str, int] = self._sentinels.discover_master(self._name)
+        return address
 
     def master(self, client: redis.Redis) -> str:
         """HOST:PORT of the master that Sentinel named to this client last; empty without Sentinel."""

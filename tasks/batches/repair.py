@@ -72,11 +72,11 @@ class Repair:
 
     def _removed(self, connection: Connection, item: str, kind: str | None) -> list[ItemEvent]:
         """What this author removed last, for this reason: the act is given again."""
-        gone = [one for one in events_of(connection, item, history=True) if one.removed]
-        last = max((str(one.removed) for one in gone), default="")
+        gone = [event for event in events_of(connection, item, history=True) if event.removed]
+        last = max((str(event.removed) for event in gone), default="")
         asked = (last, self.by, self.why)
-        hit = [one for one in gone if (str(one.removed), one.removed_by, one.removed_why) == asked]
-        return hit if kind is None or kind in [one.type for one in hit] else []
+        hit = [event for event in gone if (str(event.removed), event.removed_by, event.removed_why) == asked]
+        return hit if kind is None or kind in [event.type for event in hit] else []
 
     def add(self, item: str, kind: str, *, success: bool = True) -> None:
         """Append an event by hand, unless this author did so before and nothing came since.
@@ -89,7 +89,7 @@ class Repair:
             revision = connection.execute(select(rows.c.revision).where(rows.c.item == item)).scalar()
             asked = (kind, success, f"{notes.OPERATOR}-{self.by}", self.why, revision)
             last = events_of(connection, item)[-1:]
-            if [(one.type, one.success, one.agent, one.report.text, one.revision) for one in last] == [asked]:
+            if [(past.type, past.success, past.agent, past.report.text, past.revision) for past in last] == [asked]:
                 return
             self._refuse_at_work(item)
             self._note(connection, "append", item, kind, success)

@@ -219,9 +219,9 @@ class Catalog:
         counts: dict[Table, dict[str, int]] = {objects: {}, gone: {}}
         with self.engine.connect() as connection:
             for some in portions(names):
-                for table, found in counts.items():
+                for table, numbers in counts.items():
                     number = select(table.c.member, func.count()).where(table.c.member.in_(some))
-                    found |= {row[0]: row[1] for row in connection.execute(number.group_by(table.c.member))}
+                    numbers |= {row[0]: row[1] for row in connection.execute(number.group_by(table.c.member))}
                 why = select(failures.c.member, failures.c.reason, func.count()).where(failures.c.member.in_(some))
                 for name, reason, count in connection.execute(why.group_by(failures.c.member, failures.c.reason)):
                     reasons[name][reason] = count

@@ -27,8 +27,8 @@ def members(ctx: click.Context, most: int, after: str, as_json_: bool) -> None:
     """Show each member, and each that left: its state, objects, failures, last and next run."""
     if ctx.invoked_subcommand:
         return
-    found = own.conditions(service(), after, most + 1)
-    conditions, after = found[:most], found[most - 1].member if len(found) > most else ""
+    conditions = own.conditions(service(), after, most + 1)
+    conditions, after = conditions[:most], conditions[most - 1].member if len(conditions) > most else ""
     more(after)
     if as_json_:
         return click.echo(listing("members", map(asdict, conditions), after))

@@ -187,10 +187,10 @@ def _causes(registry: Registry, component: Component, item: str, profile: Profil
 
 def _lacks(component: Component, thing: str, events: Mapping[str, Newest]) -> Iterator[Cause]:
     """The events for which the component waits, or that keep it away."""
-    found = [(kind, "which failed") for kind in component.past if kind in events and not events[kind].success]
-    found += [(kind, "which is not there") for kind in component.past if kind not in events]
-    found += [(kind, "as a failure") for kind in component.past_failed if kind not in events or events[kind].success]
-    for kind, how in found:
+    awaited = [(kind, "which failed") for kind in component.past if kind in events and not events[kind].success]
+    awaited += [(kind, "which is not there") for kind in component.past if kind not in events]
+    awaited += [(kind, "as a failure") for kind in component.past_failed if kind not in events or events[kind].success]
+    for kind, how in awaited:
         yield cause("item.lacks", thing, (), CODES, component=component.name, event=kind, how=how)
     for kind in component.future:
         if kind in events:

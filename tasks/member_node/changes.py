@@ -23,12 +23,12 @@ def value(member: Member, field: str) -> JsonValue:
     if field == "available":
         return {_key(service): service.available for service in member.services}
     if field == "properties":
-        own = [one for one in member.properties if not one.key.startswith(COORDINATOR)]
-        return _sorted([one.model_dump(mode="json") for one in own])
+        own = [property_ for property_ in member.properties if not property_.key.startswith(COORDINATOR)]
+        return _sorted([property_.model_dump(mode="json") for property_ in own])
     if field == "services":
-        return _sorted([one.model_dump(mode="json", exclude={"available"}) for one in member.services])
-    found = member.model_dump(mode="json", include={field})[field]
-    return _sorted(found) if isinstance(found, list) else found
+        return _sorted([service.model_dump(mode="json", exclude={"available"}) for service in member.services])
+    whole = member.model_dump(mode="json", include={field})[field]
+    return _sorted(whole) if isinstance(whole, list) else whole
 
 
 def changes(ours: Member, theirs: Member) -> dict[str, JsonValue]:
@@ -47,13 +47,12 @@ def put(member: Member, field: str, to: JsonValue) -> Member:
     """The member with this value of a field. Raises pydantic's ValidationError."""
     if field == "available":
         flags = cast(Flags, to)
-        switched = [
-            one.model_copy(update={"available": flags.get(_key(one), one.available)}) for one in member.services
-        ]
-        return member.model_copy(update={"services": tuple(switched)})
+        available = [(service, flags.get(_key(service), service.available)) for service in member.services]
+        switched = tuple(service.model_copy(update={"available": flag}) for service, flag in available)
+        return member.model_copy(update={"services": switched})
     new = Member.model_validate(member.model_dump(mode="json") | {field: to})
     if field == "properties":
-        kept = [one for one in member.properties if one.key.startswith(COORDINATOR)]
+        kept = [property_ for property_ in member.properties if property_.key.startswith(COORDINATOR)]
         return new.model_copy(update={"properties": (*new.properties, *kept)})
     return put(new, "available", value(member, "available")) if field == "services" else new
 

@@ -59,10 +59,10 @@ class ReplicatedNodelist:
 
     def member(self, member_id: str) -> Member | None:
         """None where the member is not in the list, or is not approved."""
-        listed = self._one(member_id) or self.listed().get(member_id)
+        listed = self._committed(member_id) or self.listed().get(member_id)
         return listed.member if listed and listed.approved else None
 
-    def _one(self, member_id: str) -> Listed | None:
+    def _committed(self, member_id: str) -> Listed | None:
         """The member as it is committed, however many others there are. None: only a read of the whole list can say."""
         copies = self.document.copies
         try:

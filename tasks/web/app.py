@@ -198,8 +198,8 @@ def _values(body: bytes, kind: str) -> list[str]:
     message = BytesParser(policy=HTTP).parsebytes(b"Content-Type: " + kind.encode("latin-1") + b"\r\n\r\n" + body)
     parts = message.iter_parts() if message.is_multipart() else ()
     named = (part for part in parts if part.get_param("name", header="content-disposition") == "pid")
-    found = [part.get_payload(decode=True) for part in named]
-    return [value.decode() for value in found if isinstance(value, bytes)]
+    values = [part.get_payload(decode=True) for part in named]
+    return [value.decode() for value in values if isinstance(value, bytes)]
 
 
 def _ask(member_id: str, pid: str) -> None:

@@ -36,7 +36,7 @@ class Callers:
             raise DataoneError(
                 401, "NotAuthorized", "show a client certificate that names a member, or a member's token"
             )
-        named = [name for name, one in listed.items() if subject in map(of_text, one.member.subjects)]
+        named = [name for name, entry in listed.items() if subject in map(of_text, entry.member.subjects)]
         if len(named) != 1:
             many = "several members name" if named else "no member names"
             raise DataoneError(401, "NotAuthorized", f"{many} the subject of this certificate")

@@ -46,8 +46,8 @@ def _short(name: str) -> str:
 def _plain(value: str) -> str:
     """Without its escapes: \\2C and \\, are both a comma."""
 
-    def plain(found: re.Match[str]) -> str:
-        coded, single = found.groups()
+    def plain(escape: re.Match[str]) -> str:
+        coded, single = escape.groups()
         return single or bytes.fromhex(coded.replace("\\", "")).decode(errors="replace")
 
     return _ESCAPED.sub(plain, value)
