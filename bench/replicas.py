@@ -20,8 +20,8 @@ from bench import amount
 from bench.servers import redis_server
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
 
 NODES, WRITERS = amount((5, 20), (2, 2))

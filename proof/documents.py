@@ -9,10 +9,10 @@ from coordinator.errors import StoreUnavailable
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from proof.witness import Witness
-from tasks.documents.copies import Copies
 from tasks.documents.copy import Copy
 from tasks.documents.document import Document
 from tasks.documents.errors import StaleFence
+from tasks.documents.on_disk import Copies
 from tests.consistency.members import Members
 from tests.tasks.documents.replica_set import NAME
 

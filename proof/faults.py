@@ -529,13 +529,13 @@ FAULTS = [
         "RabbitMQ killed under load",
     ),
     Fault(
-        "the-time-limit-counts-from-the-claim", "b31e36c", "coordinator/warden/clock/watch.py",
+        "the-time-limit-counts-from-the-claim", "b31e36c", "coordinator/warden/clock/runner_watch.py",
         " and notice.is_overdue(entry.token)", "",
         "tests/coordinator/warden/clock/test_evidence.py::test_the_time_limit_counts_from_the_beginning_of_the_body",
         "A body that began late was stopped before its time limit.", "servers harmed under load",
     ),
     Fault(
-        "an-end-that-redis-lost", "b31e36c", "coordinator/warden/clock/watch.py",
+        "an-end-that-redis-lost", "b31e36c", "coordinator/warden/clock/runner_watch.py",
         "            elif notice.is_done(entry.token):", "            elif False:",
         "tests/coordinator/warden/clock/test_evidence.py::"
         "test_a_job_that_its_runner_ended_and_redis_lost_is_put_back_and_its_process_spared",
@@ -558,7 +558,7 @@ JUDGED = [
         "seed 1", "a job of several lanes looks at the line of the first one only", "",
     ),
     Fault(
-        "no-lease-is-renewed", "", "coordinator/warden/clock/watch.py",
+        "no-lease-is-renewed", "", "coordinator/warden/clock/runner_watch.py",
         '            replies = self.store.step("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)\n',
         "            replies = [1] * len(chunk)\n",
         "seed 1", "no clock renews a lease", "",

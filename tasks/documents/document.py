@@ -30,10 +30,10 @@ from kombu.utils.json import loads
 from coordinator import StoreUnavailable
 from coordinator.store.client import Store
 from coordinator.store.values import Json
-from tasks.documents.copies import Copies
 from tasks.documents.copy import NONE, Copy, text_of
 from tasks.documents.errors import Changed, NotInReplicaSet, StaleFence, UpdatePending
 from tasks.documents.library import with_documents
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica_set import ReplicaSet, listen
 
 

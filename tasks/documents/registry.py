@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator import Coordinator, Finding
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
 from tasks.documents.replica_set import ReplicaSet, label_of, outside
 

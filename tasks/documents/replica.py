@@ -29,10 +29,10 @@ from kombu.utils.json import dumps, loads
 from coordinator import CoordinatorError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
-from tasks.documents.copies import Copies
 from tasks.documents.copy import ANY, NONE, sum_of
 from tasks.documents.document import Document
 from tasks.documents.library import with_documents
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica_set import name_of
 
 logger = logging.getLogger(__name__)

@@ -28,9 +28,9 @@ from coordinator.store.client import Store
 from tasks import instants
 from tasks.catalog import catalog
 from tasks.documents import document, replica_set
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.errors import Changed, StaleFence, UpdatePending
+from tasks.documents.on_disk import Copies
 from tasks.nodelist.entries import DATED, MEMBER
 from tasks.nodelist.ldap.connection import Connection
 from tasks.nodelist.ldap.store import LdapStore

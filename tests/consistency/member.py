@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tasks.documents import copies, library
+from tasks.documents import library, on_disk
 from tasks.documents.replica import Replica
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     if charge.fault:
         misread(charge.fault)
     if charge.fatal == "half":
-        copies.write = _half
+        on_disk.write = _half
     Mortal.fatal = charge.fatal
     settings = Settings(url=charge.url, prefix=charge.prefix)
     replica = Mortal(Store(settings), charge.document, charge.name, Path(charge.root))

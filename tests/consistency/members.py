@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from coordinator.store.client import Store
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tests.consistency.member import Charge
 from tests.harness.warm import Started, start
 from tests.tasks.documents import replica_set

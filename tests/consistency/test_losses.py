@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.documents.copies import Copies
 from tasks.documents.library import with_documents
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica import SILENCE_MS
 from tests.consistency.members import Member, Members
 from tests.harness.waiting import wait_until

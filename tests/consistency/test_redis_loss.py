@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tests.consistency.members import Members
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until

@@ -1,7 +1,7 @@
 """The clock, a process beside each worker: does everything of its node that depends on time.
 
     beat      tells Redis that the node lives, and its load; rings overdue bells again
-    watch     looks after the runners of the node (watch.py): leases, limits, processes that are gone
+    watch     looks after the runners of the node (runner_watch.py): leases, limits, processes that are gone
     sweep     one clock at a time, of any node: lapsed leases, retries that are due, dead and idle nodes, sorters
 
 The clock talks only to the coordinator's Redis, and imports neither Celery nor the app: no result backend, broker, user
@@ -31,7 +31,7 @@ from coordinator.sorters.sorter import STEP
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
-from coordinator.warden.clock.watch import RunnerWatch, look_for_fault
+from coordinator.warden.clock.runner_watch import RunnerWatch, look_for_fault
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from coordinator.jobs.backoff import delay_of_job
 from coordinator.jobs.current import CurrentJob
 from coordinator.jobs.record import fields
 from coordinator.metrics.collector import Collector
-from coordinator.warden.clock.watch import RunnerWatch, look_for_fault
+from coordinator.warden.clock.runner_watch import RunnerWatch, look_for_fault
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
 from tests.harness.command import Call, loaded

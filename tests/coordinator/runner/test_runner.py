@@ -13,7 +13,7 @@ from coordinator.runner.claim import Claim
 from coordinator.runner.runner import Place, Runner, Tools
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from coordinator.warden.clock.watch import RunnerWatch
+from coordinator.warden.clock.runner_watch import RunnerWatch
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from examples.demo.member_server import MemberServer
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.member_node.member import MemberSchedule
 from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.ldap.schema import TIMES

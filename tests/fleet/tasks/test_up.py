@@ -18,7 +18,6 @@ import redis
 
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.local.redis import free_port
-from coordinator.local.supervisor import STOP_TOTAL
 from examples.demo.member_server import MemberServer
 from tasks.nodelist.xml_format import write_nodelist
 from tests.harness.command import ROOT, Command
@@ -28,6 +27,7 @@ from tests.harness.sentinel import Sentinels
 from tests.harness.waiting import wait_until
 
 SYNC = "tasks.sync.sync_member_node"
+WITHIN = 10.0  # seconds from Ctrl-C to the end
 SLOW = 5.0  # seconds that a busy machine takes to start and end the command itself
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_all_within_ten_seconds_and_nothing_stays_behind(tmp_path: P
         assert sum("coordinator.warden.errands" in name for name in names) == 2
         began = time.monotonic()
         assert command.end() == 0
-        assert time.monotonic() - began < STOP_TOTAL + SLOW
+        assert time.monotonic() - began < WITHIN + SLOW
         words = command.out.partition("stopping ...")[2].splitlines()
         assert words[1].startswith("waiting for cn1, cn2, beat1, beat2 (jobs that run for more than 4 s ")
         assert "waiting for the wardens to sign off (3 s at most)" in words
@@ -144,7 +144,7 @@ def test_what_hangs_does_not_stay_behind(tmp_path: Path) -> None:
             hanging.suspend()
         began = time.monotonic()
         assert command.end() == 0
-        assert time.monotonic() - began < STOP_TOTAL + SLOW
+        assert time.monotonic() - began < WITHIN + SLOW
         assert command.family() == []
 
 

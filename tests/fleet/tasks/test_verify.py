@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from examples.demo.member_server import MemberServer
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.ldap.directory import Directory
 from tests.fleet.tasks.service import Service, beat, errands_of, fill_disk

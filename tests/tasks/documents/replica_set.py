@@ -9,9 +9,9 @@ from typing import Generic, Self, TypeVar
 from coordinator.errors import StoreUnavailable
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tasks.documents.copies import Copies
 from tasks.documents.copy import Copy
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
 from tests.harness.waiting import wait_until
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.documents.registry import Documents
 from tasks.documents.replica import Replica
 from tests.harness.redis import RedisServer

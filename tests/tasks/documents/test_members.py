@@ -9,9 +9,9 @@ from coordinator import Coordinator
 from coordinator.diagnosis.finding import Finding
 from coordinator.errors import Conflict
 from tasks.documents import Documents
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
 from tasks.documents.errors import NotInReplicaSet
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
 from tasks.documents.replica_set import Keeper
 from tests.harness.waiting import wait_until

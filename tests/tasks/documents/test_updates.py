@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tasks.documents.copies import Copies
 from tasks.documents.copy import Copy, sum_of
 from tasks.documents.errors import Changed, StaleFence, UpdatePending
+from tasks.documents.on_disk import Copies
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import in_threads
 from tests.tasks.documents.replica_set import NAME, Residents

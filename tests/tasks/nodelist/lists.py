@@ -13,8 +13,8 @@ import pytest
 
 from coordinator.settings import Settings
 from coordinator.store.client import Store
-from tasks.documents.copies import Copies
 from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory

@@ -10,7 +10,7 @@ import pytest
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.warden.clock.clock import Clock
-from coordinator.warden.clock.watch import LongRuns
+from coordinator.warden.clock.runner_watch import LongRuns
 from tests.coordinator.warden.clock.test_clock import clock_of
 from tests.harness.hand_node import Puppet, Taken
 from tests.harness.redis import RedisServer

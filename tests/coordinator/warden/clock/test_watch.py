@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from coordinator.fleet import processes
-from coordinator.warden.clock.watch import LongRuns, WorkEntry
+from coordinator.warden.clock.runner_watch import LongRuns, WorkEntry
 from tests.coordinator.warden.clock.test_clock import clock_of
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.documents import copies as module
-from tasks.documents.copies import SMALL_LOG, Copies
+from tasks.documents import on_disk as module
 from tasks.documents.copy import sum_of
+from tasks.documents.on_disk import SMALL_LOG, Copies
 
 NAME = "list"
 MANY = {f"member/{number:05}": f'{number} {{"name":"{"m" * 700}"}}' for number in range(2_000)}
