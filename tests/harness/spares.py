@@ -102,7 +102,7 @@ def _ours(args: Sequence[str]) -> tuple[list[str], int]:
     """
     argv, leash = list(args), 0
     if argv[1:4] == ["-I", "-S", LEASH]:
-        leash, argv = int(argv[5]), argv[6:]
+        leash, argv = int(signal.SIGKILL), argv[5:]
     if argv[:2] != [sys.executable, "-m"]:
         return [], 0
     node = argv[2] == "celery" and {"worker", "beat"} & {*argv}
