@@ -14,8 +14,8 @@ from coordinator.cli.format import as_json, listing, more, pairs, table
 from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.cli.show import act_text
 from coordinator.client.coordinator import Coordinator
+from coordinator.scheduler.entry_plan import number
 from coordinator.scheduler.history import EntryEvent
-from coordinator.scheduler.plan import number
 from coordinator.scheduler.steering import EntryStatus
 from coordinator.store.times import moment
 

@@ -31,7 +31,7 @@ def on_commit(core: LaneClient, request: JobRequest, session: AnySession | None,
         _django_on_commit()(partial(core.submit, request), using=using)
     else:
         plain = _plain(session, using)
-        _Waiting.of(plain, core).add(plain, request)
+        _OnCommit.of(plain, core).add(plain, request)
     return request.id
 
 
@@ -55,7 +55,7 @@ def _plain(session: object, using: str | None) -> Session:
     return cast("Session", plain)
 
 
-class _Waiting:
+class _OnCommit:
     """The submits that wait for the commit of a session, each with the transaction or savepoint that it is part of."""
 
     def __init__(self, session: Session, core: LaneClient) -> None:
@@ -67,8 +67,8 @@ class _Waiting:
         listen(session, "after_transaction_end", self._ends)
 
     @classmethod
-    def of(cls, session: Session, core: LaneClient) -> _Waiting:
-        by_core: dict[LaneClient, _Waiting] = session.info.setdefault(_NAME, {})
+    def of(cls, session: Session, core: LaneClient) -> _OnCommit:
+        by_core: dict[LaneClient, _OnCommit] = session.info.setdefault(_NAME, {})
         if core not in by_core:
             by_core[core] = cls(session, core)
         return by_core[core]

@@ -54,7 +54,7 @@ def place_of(app: Celery | None, lanes: LaneClient, task: str) -> tuple[str, str
     return target.app if default.app is None else default.app, default.queue
 
 
-class _Kept:
+class _Remembered:
     """A cache by task. What the nodes say counts for a minute, since a fleet may move a task."""
 
     def __init__(self, lanes: LaneClient, waits: bool) -> None:
@@ -71,7 +71,7 @@ class _Kept:
         return kept[0] if kept and time.monotonic() < kept[1] else None
 
 
-class KnownToNodes(_Kept):
+class KnownToNodes(_Remembered):
     """The app and the queue of each task, as the nodes that have it say."""
 
     def default_of(self, signature: Signature) -> TaskDefault:
@@ -92,7 +92,7 @@ class KnownToNodes(_Kept):
         raise InvalidJob(f"no living node has the task {name!r}; {_ways_out(name, known_tasks)}")
 
 
-class TaskDefaults(_Kept):
+class TaskDefaults(_Remembered):
     """Reads the defaults from the task and its app."""
 
     def __init__(self, app: Celery, lanes: LaneClient, waits: bool = False) -> None:

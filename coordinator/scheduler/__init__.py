@@ -1,8 +1,8 @@
 """The beat's scheduler: any number of beats, each tick once.
 
-`entry`: an entry as people write it; `schedules`, `quartz`: its instants. `sources`: where beats read entries; `plan`:
-how far a beat is with each, and which instant is due; `ticks`, `publisher`: how it sends that; `beat`: the loop.
-`steering`, `history`: what operators and code do with entries, and see of them.
+`entry`: an entry as people write it; `schedules`, `quartz`: its instants. `sources`: where beats read entries;
+`entry_plan`: how far a beat is with each, and which instant is due; `ticks`, `publisher`: how it sends that.
+`beat`: the loop. `steering`, `history`: what operators and code do with entries, and see of them.
 """
 
 from typing import TYPE_CHECKING

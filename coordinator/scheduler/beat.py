@@ -42,7 +42,7 @@ from celery.utils.log import get_logger
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.jobs.request import RequestMaker
 from coordinator.scheduler.entry import Entry
-from coordinator.scheduler.plan import Agenda, Due, Plan
+from coordinator.scheduler.entry_plan import Agenda, Due, EntryPlan
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import SourceState, Stored
 from coordinator.scheduler.ticks import BeatHost, BrokerAway, ServerTime, Ticks
@@ -163,7 +163,7 @@ class Scheduler(beat.Scheduler):
         wake = self._agenda.next() - self._clock.now().timestamp()
         return max(0.001, min(float(self.max_interval), wake, self._round_at - time.monotonic()))
 
-    def _attend(self, plans: list[Plan]) -> None:
+    def _attend(self, plans: list[EntryPlan]) -> None:
         """Send what is due of these plans, and put each back for its next time."""
         now = self._clock.now()
         try:
@@ -176,7 +176,7 @@ class Scheduler(beat.Scheduler):
             for plan in plans:
                 self._put(plan)
 
-    def _put(self, plan: Plan) -> None:
+    def _put(self, plan: EntryPlan) -> None:
         now = self._clock.now().timestamp()
         rest = now + plan.rest_until - time.monotonic()
         if plan.unsent:
@@ -197,10 +197,10 @@ class Scheduler(beat.Scheduler):
     def _sources(self) -> list[SourceState | Stored]:
         return [*self._readings, self._stored]
 
-    def _plans(self) -> Iterator[Plan]:
+    def _plans(self) -> Iterator[EntryPlan]:
         return chain(*(source.current.values() for source in self._sources()))
 
-    def _plan(self, name: str) -> Plan | None:
+    def _plan(self, name: str) -> EntryPlan | None:
         return next((plan for source in self._sources() if (plan := source.current.get(name))), None)
 
     def _round(self) -> None:
@@ -275,10 +275,10 @@ class Scheduler(beat.Scheduler):
                     self._change(source, plan, text)
         self._others, self._standing = others, []
 
-    def _change(self, source: SourceState | Stored, plan: Plan, text: str) -> None:
+    def _change(self, source: SourceState | Stored, plan: EntryPlan, text: str) -> None:
         name = plan.entry.name
         try:
-            changed = Plan(plan.entry, text).after(plan)
+            changed = EntryPlan(plan.entry, text).after(plan)
         except Exception as error:
             logger.error("schedule entry %r rests: its other schedule %r: %s", name, text, error)
             return

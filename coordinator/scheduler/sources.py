@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.scheduler.entry import Entry, digest
-from coordinator.scheduler.plan import Plan
+from coordinator.scheduler.entry_plan import EntryPlan
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 
@@ -31,15 +31,15 @@ class SourceState:
     name: str
     read: Source
     version: str | None = None
-    all: dict[str, Plan] = field(default_factory=dict)
-    plans: dict[str, Plan] = field(default_factory=dict)
+    all: dict[str, EntryPlan] = field(default_factory=dict)
+    plans: dict[str, EntryPlan] = field(default_factory=dict)
     digest: str = ""
     base: str = ""
     follows: bool = False
     trouble: str = ""
 
     @property
-    def current(self) -> dict[str, Plan]:
+    def current(self) -> dict[str, EntryPlan]:
         return self.plans if self.base == self.digest else {}
 
     @property
@@ -67,14 +67,14 @@ class SourceState:
         return True
 
     def settle(self, names: set[str]) -> None:
-        """Plan the entries whose names are not among `names`, and add their names to it."""
+        """EntryPlan the entries whose names are not among `names`, and add their names to it."""
         for name in self.all.keys() & names:
             logger.error("schedule entry %r of %s is left out: another source has that name", name, self.name)
         self.plans = {name: plan for name, plan in self.all.items() if name not in names}
         self.digest = digest(" ".join(sorted(plan.hash for plan in self.plans.values())))
         names.update(self.plans)
 
-    def replace(self, name: str, plan: Plan) -> None:
+    def replace(self, name: str, plan: EntryPlan) -> None:
         self.all[name] = plan
         if name in self.plans:
             self.plans[name] = plan
@@ -86,18 +86,18 @@ class Stored:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.version = ""  # '' = nothing was read
-        self.all: dict[str, Plan] = {}
+        self.all: dict[str, EntryPlan] = {}
 
     @property
-    def current(self) -> dict[str, Plan]:
+    def current(self) -> dict[str, EntryPlan]:
         return self.all
 
-    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, Plan | None]:
+    def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, EntryPlan | None]:
         """Read what changed. Returns the changed plans by name, None for a removed entry.
 
         `names`: the names of other sources, which win.
         """
-        changed: dict[str, Plan | None] = {}
+        changed: dict[str, EntryPlan | None] = {}
         version, cursor, *entries = self._store.step("entries_read", self.version, "0")
         if self.version == "" or cursor == b"":
             changed = dict.fromkeys(self.all)
@@ -120,14 +120,16 @@ class Stored:
             entries += more
         return first, entries
 
-    def _plan(self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]) -> Plan | None:
+    def _plan(
+        self, name: str, text: bytes, last: float, names: set[str], others: Mapping[str, str]
+    ) -> EntryPlan | None:
         if not text:
             return None
         if name in names:
             logger.error("the stored schedule entry %r is left out: another source has that name", name)
             return None
         try:
-            plan = Plan(Entry.from_json(text), others.get(name, ""))
+            plan = EntryPlan(Entry.from_json(text), others.get(name, ""))
         except Exception as error:
             logger.error("the stored schedule entry %r is left out: %s", name, error)
             return None
@@ -136,15 +138,15 @@ class Stored:
             plan.count_from(instant(last))
         return plan
 
-    def replace(self, name: str, plan: Plan) -> None:
+    def replace(self, name: str, plan: EntryPlan) -> None:
         self.all[name] = plan
 
 
-def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, Plan]:
+def _planned(entries: Iterable[Entry], others: Mapping[str, str]) -> dict[str, EntryPlan]:
     plans = {}
     for entry in entries:
         try:
-            plans[entry.name] = Plan(entry, others.get(entry.name, ""))
+            plans[entry.name] = EntryPlan(entry, others.get(entry.name, ""))
         except Exception as error:
             logger.error("schedule entry %r is left out: %s", getattr(entry, "name", entry), error)
     return plans

@@ -15,8 +15,8 @@ from coordinator.jobs.request import RequestMaker
 from coordinator.jobs.validation import checks_arguments, printable, shown
 from coordinator.scheduler import history
 from coordinator.scheduler.entry import Entry, run_id, schedule_from
+from coordinator.scheduler.entry_plan import COUNTED, EntryPlan, jitter_of
 from coordinator.scheduler.history import EntryEvent
-from coordinator.scheduler.plan import COUNTED, Plan, jitter_of
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Given, Schedule, schedule_of, text_of, zone_name
 from coordinator.store.client import Store
@@ -86,7 +86,7 @@ class Entries:
             raise InvalidJob(f"put takes an Entry(name, schedule, task, …), not {shown(entry)}")
         try:
             text = entry.to_json()
-            plan = Plan(Entry.from_json(text))
+            plan = EntryPlan(Entry.from_json(text))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"entry {getattr(entry, 'name', entry)!r}: {error}") from error
         entry.check_job(self._requests_of())

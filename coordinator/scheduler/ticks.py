@@ -24,7 +24,7 @@ from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import RequestMaker
 from coordinator.jobs.validation import OwnId
 from coordinator.scheduler.entry import run_id, tick_id
-from coordinator.scheduler.plan import Due, Plan, number
+from coordinator.scheduler.entry_plan import Due, EntryPlan, number
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import Source
 from coordinator.store.client import Store
@@ -80,7 +80,7 @@ class Ticks:
         self._publisher = publisher
         self._beat = f"{socket.gethostname()}:{os.getpid()}"[-80:]
 
-    def take(self, due_ticks: list[tuple[Plan, Due]]) -> None:
+    def take(self, due_ticks: list[tuple[EntryPlan, Due]]) -> None:
         """Take and send the due ticks, 200 jobs in a round trip. Raises the first error after all were tried."""
         alone = [(plan, due) for plan, due in due_ticks if plan.entry.key is None or due.instant == EPOCH]
         jobs = [(plan, due) for plan, due in due_ticks if plan.entry.key is not None and due.instant != EPOCH]
@@ -97,7 +97,7 @@ class Ticks:
         if errors:
             raise errors[0]
 
-    def _with_job(self, plan: Plan, due: Due) -> tuple[Arg, ...]:
+    def _with_job(self, plan: EntryPlan, due: Due) -> tuple[Arg, ...]:
         if not due.sent:
             return self._take_args(plan, due, "missed")
         try:
@@ -112,14 +112,14 @@ class Ticks:
             return self._take_args(plan, due, "failed")
         return *self._take_args(plan, due, _NO_WORD), *job
 
-    def _take_args(self, plan: Plan, due: Due, word: str) -> tuple[Arg, ...]:
+    def _take_args(self, plan: EntryPlan, due: Due, word: str) -> tuple[Arg, ...]:
         """The arguments of the step tick_take, without the job's."""
         following = plan.schedule.next(due.instant)
         times = to_ms(due.instant), to_ms(plan.last or EPOCH), 0 if following is None else to_ms(following)
         noted = due.missed, to_ms(plan.fires(due.instant)), self._beat, self.most
         return plan.entry.name, plan.hash, plan.other, *times, self.token, milliseconds(CLAIM), word, *noted
 
-    def _job(self, plan: Plan, job_id: OwnId, which: str, instance: datetime | str) -> tuple[Arg, ...]:
+    def _job(self, plan: EntryPlan, job_id: OwnId, which: str, instance: datetime | str) -> tuple[Arg, ...]:
         """The arguments of the step job_submit. The ticks of an entry differ in id and instance alone."""
         entry = plan.entry
         draft = plan.draft
@@ -134,7 +134,7 @@ class Ticks:
             plan.draft = None if entry.instance else draft
         return job_id, *draft.step_args()[1:], "seldom", 1, "tick", f"{entry.name}\n{which}"
 
-    def _settled(self, tick: tuple[Plan, Due], reply: list[bytes] | Exception) -> Exception | None:
+    def _settled(self, tick: tuple[EntryPlan, Due], reply: list[bytes] | Exception) -> Exception | None:
         plan, due = tick
         try:
             verdict, outcome = self._apply(plan, due, self._store.checked(reply))
@@ -144,7 +144,7 @@ class Ticks:
             logger.info("tick %s: %s", tick_id(plan.entry.name, due.instant), outcome)
         return None
 
-    def _apply(self, plan: Plan, due: Due, reply: list[bytes]) -> tuple[str, str]:
+    def _apply(self, plan: EntryPlan, due: Due, reply: list[bytes]) -> tuple[str, str]:
         """Apply the reply of the step tick_take to the plan; return its verdict and the outcome of the job."""
         verdict, which, last, now_ms, outcome = (part.decode() for part in reply)
         self._clock.sync(int(now_ms))
@@ -161,7 +161,7 @@ class Ticks:
             logger.warning("%s ticks of %s were missed: only the last is sent", number(due.missed), plan.entry.name)
         return verdict, outcome
 
-    def _take_alone(self, plan: Plan, due: Due) -> None:
+    def _take_alone(self, plan: EntryPlan, due: Due) -> None:
         """Take an ordinary tick, or one that a beat left unsent, and send it."""
         reply = self._store.step("tick_take", *self._take_args(plan, due, _NO_WORD if due.sent else "missed"))
         if self._apply(plan, due, reply)[0] != "taken" or plan.unsent is None:
@@ -180,7 +180,7 @@ class Ticks:
         self._store.step("tick_done", plan.entry.name, to_ms(at), self.token, word, *noted)
         plan.unsent = None
 
-    def run(self, plan: Plan, run_token: str) -> None:
+    def run(self, plan: EntryPlan, run_token: str) -> None:
         """Start the run that somebody wants under this token."""
         entry, word, job = plan.entry, _NO_WORD, tuple[Arg, ...]()
         if entry.key is not None:
@@ -202,7 +202,7 @@ class Ticks:
         verdict, outcome = self._store.step("run_take", *args, *job)
         return verdict.decode(), outcome.decode()
 
-    def _published(self, plan: Plan, task_id: str) -> str:
+    def _published(self, plan: EntryPlan, task_id: str) -> str:
         """Publish the ordinary task; return its word in the history. Raises BrokerAway."""
         entry = plan.entry
         args, kwargs, options = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})

@@ -39,7 +39,7 @@ WITNESSES = 3
 
 
 @dataclass
-class Search:
+class GoneSearch:
     """The search of one pass. `check` raises for a lost lease."""
 
     client: MemberNode

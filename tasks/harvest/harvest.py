@@ -33,7 +33,7 @@ from tasks.catalog.sightings import Sightings
 from tasks.harvest import silence
 from tasks.harvest.asked import CHANGES, COMPLETE, SyncRequest
 from tasks.harvest.fetcher import Fetcher, Stalled
-from tasks.harvest.gone import Search
+from tasks.harvest.gone import GoneSearch
 from tasks.harvest.listing import ListingPages
 from tasks.harvest.outcome import STORED, SyncResult, bounded, not_synchronizable
 from tasks.harvest.patience import MemberPatience
@@ -166,7 +166,7 @@ class _Harvest:
         self._old_failures()
         self.check()
         if began is not None:
-            search = Search(
+            search = GoneSearch(
                 self.client, self.sightings, self.settings, self.fence, self.check, self.clock, self.patience
             )
             self.counts["gone"] = search.gone(began, until)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.scheduler.entry import Entry, tick_id
-from coordinator.scheduler.plan import LAG, Due, Plan
+from coordinator.scheduler.entry_plan import LAG, Due, EntryPlan
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Every, Schedule
 from coordinator.scheduler.sources import SourceState
@@ -22,7 +22,7 @@ ALL = range(7)
 
 
 def due(schedule: Schedule, last: datetime, now: datetime, grace: timedelta) -> Due | None:
-    plan = Plan(Entry("n", schedule, "t"))
+    plan = EntryPlan(Entry("n", schedule, "t"))
     plan.count_from(last)
     return plan.due(now, grace)
 
@@ -211,7 +211,7 @@ def test_what_a_beat_sent_is_remembered_when_its_entry_changes() -> None:
 
 
 def test_a_plan_is_due_when_its_next_instant_has_come() -> None:
-    plan = Plan(Entry("n", Every(60), "t"))
+    plan = EntryPlan(Entry("n", Every(60), "t"))
     plan.count_from(NOON)
     assert plan.due(NOON + seconds(59), HOUR) is None
     assert plan.due(NOON + seconds(60), HOUR) == Due(NOON + seconds(60))

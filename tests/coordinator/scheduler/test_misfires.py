@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordinator.scheduler import steering
 from coordinator.scheduler.entry import Entry
-from coordinator.scheduler.plan import LAG, Due, Plan, jitter_of
+from coordinator.scheduler.entry_plan import LAG, Due, EntryPlan, jitter_of
 from coordinator.scheduler.schedules import Every, Quartz, Schedule, schedule_of
 from tests.coordinator.scheduler.beats import Beats, entry, instant_of, look_again, source
 
@@ -21,7 +21,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 
 
-def taken(plan: Plan, now: datetime, grace: timedelta) -> list[Due]:
+def taken(plan: EntryPlan, now: datetime, grace: timedelta) -> list[Due]:
     """All that a beat does with an entry at this moment."""
     found = []
     while one := plan.due(now, grace):
@@ -30,8 +30,8 @@ def taken(plan: Plan, now: datetime, grace: timedelta) -> list[Due]:
     return found
 
 
-def plan(**given: object) -> Plan:
-    found = Plan(Entry(**{"name": "n", "schedule": 60, "task": "t", **given}))  # type: ignore[arg-type]
+def plan(**given: object) -> EntryPlan:
+    found = EntryPlan(Entry(**{"name": "n", "schedule": 60, "task": "t", **given}))  # type: ignore[arg-type]
     found.count_from(NOON)
     return found
 

@@ -42,7 +42,7 @@ class Due:
     missed: int = 0
 
 
-class Plan:
+class EntryPlan:
     """An entry, and how far this beat is with it. Nothing is due before `count_from` sets the last instant taken.
 
     `unsent`: the tick that this beat took and has not sent; `sent`: its last tick. `made_up`: missed instants up to
@@ -64,7 +64,7 @@ class Plan:
         self.at: datetime | None = None
         self.made_up = EPOCH
 
-    def after(self, former: Plan | None) -> Plan:
+    def after(self, former: EntryPlan | None) -> EntryPlan:
         """Take the place of the former plan, and return this one; return the former where both mean the same."""
         if former is None:
             return self
@@ -110,10 +110,10 @@ class Agenda:
     """A heap of plans by when the beat looks at each next. An outdated place is dropped when its time comes."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Plan]] = []
+        self._heap: list[tuple[float, int, EntryPlan]] = []
         self._count = 0
 
-    def put(self, at: float, plan: Plan) -> None:
+    def put(self, at: float, plan: EntryPlan) -> None:
         self._count += 1
         plan.place = self._count
         heapq.heappush(self._heap, (at, plan.place, plan))
@@ -122,9 +122,9 @@ class Agenda:
         while self._heap:
             self._heap.pop()[2].place = 0
 
-    def take(self, now: float, most: int) -> list[Plan]:
+    def take(self, now: float, most: int) -> list[EntryPlan]:
         """Take out at most `most` plans whose time has come, the earliest first."""
-        plans: list[Plan] = []
+        plans: list[EntryPlan] = []
         while self._heap and self._heap[0][0] <= now and len(plans) < most:
             _, place, plan = heapq.heappop(self._heap)
             if plan.place == place:
