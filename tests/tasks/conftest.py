@@ -15,8 +15,9 @@ from tasks.catalog.catalog import Catalog
 from tasks.harvest import SyncRequest, SyncResult, harvest_member
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
-from tasks.nodelist.ldap.directory import Directory, Record
+from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.protocol import WRITTEN, Dates
+from tasks.nodelist.stores import State
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.settings import Settings
 from tests.harness.command import Run, called
@@ -199,7 +200,7 @@ def directory(slapd: SlapdServer) -> Iterator[Directory]:
 
 
 @pytest.fixture
-def river(directory: Directory) -> Record:
+def river(directory: Directory) -> State:
     return directory.write(RIVER.identifier, None, RIVER, approved=True)
 
 

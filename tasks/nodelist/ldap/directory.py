@@ -16,7 +16,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.changes import changes
@@ -24,34 +24,26 @@ from tasks.nodelist.ldap.connection import Connection, dn_of, path_of
 from tasks.nodelist.ldap.entries import BadEntry, entries_of, member_of
 from tasks.nodelist.ldap.errors import LdapConflict, LdapRefused, LdapUnreachable
 from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, kind, rdn, size_of
+from tasks.nodelist.stores import Listed, State
 from tasks.settings import Settings
 
-__all__ = ["Contents", "Directory", "LdapConflict", "LdapEntry", "LdapRefused", "LdapUnreachable", "Record"]
+__all__ = ["Contents", "Directory", "LdapConflict", "LdapRefused", "LdapUnreachable"]
 
 LOOKS = 5
 """The most times that the directory looks at a member that keeps changing."""
 
 
-@dataclass(frozen=True)
-class LdapEntry:
+class LdapEntry(NamedTuple):
     csn: str
     attributes: Attributes
     """All attributes, including those that we do not know."""
 
 
 @dataclass(frozen=True)
-class Record:
-    """One member as LDAP has it. `entries`: all its entries, by DN."""
-
-    member: Member
-    approved: bool
-    entries: Mapping[str, LdapEntry]
-
-
-@dataclass(frozen=True)
 class Contents:
-    records: dict[str, Record] = field(default_factory=dict)
-    """By member id."""
+    """All members by id. A member's token holds all its entries as they were read, by DN."""
+
+    states: dict[str, State] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """A sentence about each entry left out, by member id, or by DN where the entry has no id."""
     bad: set[str] = field(default_factory=set)
@@ -96,7 +88,7 @@ class Directory:
             self._take(entries, reading)
         return reading
 
-    def read_one(self, member_id: str) -> Record | None:
+    def read_one(self, member_id: str) -> State | None:
         """None for an unknown member. Raises LdapRefused also where its entries are bad, or another has its place."""
         self._connection.begin()
         top = (rdn("cn", member_id),)
@@ -106,12 +98,12 @@ class Directory:
         reading = Contents()
         for entries_of_one in _by_member(entries).values():
             self._take(entries_of_one, reading)
-        if reading.problems or reading.records.keys() - {member_id}:
-            others = [f"{other} has its place: ids may not differ in case alone" for other in reading.records]
+        if reading.problems or reading.states.keys() - {member_id}:
+            others = [f"{other} has its place: ids may not differ in case alone" for other in reading.states]
             raise LdapRefused(self._dn(top), (), "; ".join([*reading.problems.values(), *others]))
-        return reading.records.get(member_id)
+        return reading.states.get(member_id)
 
-    def write(self, member_id: str, base: Record | None, wanted: Member, approved: bool, whole: bool = False) -> Record:
+    def write(self, member_id: str, base: State | None, wanted: Member, approved: bool, whole: bool = False) -> State:
         """Turn `base` into `wanted`. `base` was read or written before; None: there is no such member yet.
 
         Entries without a change are not written; without any change there is no operation. `whole`: write every entry.
@@ -120,12 +112,12 @@ class Directory:
         Raises LdapConflict where LDAP no longer agrees with `base`. Nobody else's change is lost; entries before the
         one in conflict may have been written.
         """
-        if wanted.identifier != member_id or (base is not None and base.member.identifier != member_id):
+        if {wanted.identifier, base.listed.member.identifier if base else member_id} != {member_id}:
             raise ValueError(f"{member_id} cannot become {wanted.identifier}: an id never changes")
         top = (rdn("cn", member_id),)
         if size_of(member_id) > LONGEST:
             raise LdapRefused(self._dn(top), ("cn",), "the id is longer than the name of an entry may be")
-        entries = {} if base is None else {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
+        entries = self._entries(base)
         top = next((path for path in entries if len(path) == 1), top)
         known = {path[1:]: entry.attributes for path, entry in entries.items()}
         wanted_entries = entries_of(wanted, approved=approved, known=known)
@@ -144,11 +136,11 @@ class Directory:
             entries[top + path] = LdapEntry(self._added(top + path, attributes), attributes)
         for path in vanished:
             self._connection.delete(self._dn(top + path), entries.pop(top + path).csn)
-        return Record(wanted, approved, {self._dn(path): entry for path, entry in entries.items()})
+        return self._state(wanted, approved, entries)
 
-    def remove(self, member_id: str, base: Record) -> None:
+    def remove(self, member_id: str, base: State) -> None:
         """Withdraw the approval first, then remove the entries, leaves first: after a crash the rest is no member."""
-        entries = {path_of(dn, self._base): entry for dn, entry in base.entries.items()}
+        entries = self._entries(base)
         top = next(path for path in entries if len(path) == 1)
         self._connection.begin()
         csn = self._connection.modify(self._dn(top), {APPROVED: ("FALSE",)}, entries[top].csn)
@@ -164,6 +156,19 @@ class Directory:
                     self._dn(path), (), "an entry of another kind has its place, or the base does not exist"
                 ) from error
             raise
+
+    def _entries(self, base: State | None) -> dict[Path, LdapEntry]:
+        """The entries in a token, which may have been JSON meanwhile."""
+        token = base.token if base and base.token else {}
+        return {
+            path_of(dn, self._base): LdapEntry(csn, {name: tuple(values) for name, values in attributes.items()})
+            for dn, (csn, attributes) in token.items()
+        }
+
+    def _state(self, member: Member, approved: bool, entries: Mapping[Path, LdapEntry]) -> State:
+        return State(
+            Listed(member=member, approved=approved), {self._dn(path): entry for path, entry in entries.items()}
+        )
 
     def _dn(self, path: Path) -> str:
         return dn_of(path, self._base)
@@ -216,9 +221,7 @@ class Directory:
                 reading.problems[member_id] = f"{self._dn(top + error.path)}: {error}"
                 reading.bad.add(member_id)
             else:
-                reading.records[member_id] = Record(
-                    member, approved, {self._dn(path): entry for path, entry in entries.items()}
-                )
+                reading.states[member_id] = self._state(member, approved, entries)
 
 
 def _by_member(entries: Mapping[Path, LdapEntry]) -> dict[Path, dict[Path, LdapEntry]]:

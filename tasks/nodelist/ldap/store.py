@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from tasks.nodelist.ldap.directory import Directory, LdapEntry, Record
+from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.stores import (
     Listed,
     NodelistStoreAway,
@@ -43,14 +43,12 @@ class LdapStore:
             if (line := f"{name}: {problem}") not in self._named:
                 self._named.add(line)
                 logger.warning("nodelist in LDAP: %s; left out", line)
-        states = {member_id: _state(record) for member_id, record in reading.records.items()}
         problems = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
-        return StoredMembers(states, frozenset(reading.bad), tuple(problems))
+        return StoredMembers(reading.states, frozenset(reading.bad), tuple(problems))
 
     def read_one(self, member_id: str) -> State | None:
         with self._one_at_a_time:
-            record = self._directory.read_one(member_id)
-        return None if record is None else _state(record)
+            return self._directory.read_one(member_id)
 
     def write(self, writes: Mapping[str, Write]) -> dict[str, WriteOutcome]:
         outcomes: dict[str, WriteOutcome] = {}
@@ -62,27 +60,12 @@ class LdapStore:
         return outcomes
 
     def _write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool) -> State | None:
-        record = None if base is None else _record(base)
         with self._one_at_a_time:
             if wanted is not None:
-                return _state(self._directory.write(member_id, record, wanted.member, wanted.approved, whole))
-            if record is not None:
-                self._directory.remove(member_id, record)
+                return self._directory.write(member_id, base, wanted.member, wanted.approved, whole)
+            if base is not None:
+                self._directory.remove(member_id, base)
         return None
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
         return {member.identifier: Listed(member=member) for member in read_nodelist(path).members}
-
-
-def _state(record: Record) -> State:
-    """The token shares the attributes of the entries: a refresh would spend most of its memory on copies."""
-    token = {dn: (entry.csn, entry.attributes) for dn, entry in record.entries.items()}
-    return State(Listed(member=record.member, approved=record.approved), token)
-
-
-def _record(state: State) -> Record:
-    entries = {
-        dn: LdapEntry(csn, {name: tuple(values) for name, values in attributes.items()})
-        for dn, (csn, attributes) in (state.token or {}).items()
-    }
-    return Record(state.listed.member, state.listed.approved, entries)

@@ -118,7 +118,7 @@ def over(slapd: SlapdServer, url: str, prefix: str, folder: Path, **settings: An
         with Directory(slapd.settings()) as directory:
             record = directory.read_one(member_id)
             if member:
-                directory.write(member_id, record, member, record.approved if record else True)
+                directory.write(member_id, record, member, record.listed.approved if record else True)
             elif record:
                 directory.remove(member_id, record)
 

@@ -6,8 +6,9 @@ import pytest
 from lxml import etree
 
 from tasks.member_node.member import Member, Property, ReplicationPolicy, Restriction, Service
-from tasks.nodelist.ldap.directory import Directory, LdapRefused, Record
+from tasks.nodelist.ldap.directory import Directory, LdapRefused
 from tasks.nodelist.ldap.schema import APPROVED
+from tasks.nodelist.stores import State
 from tests.harness.slapd import BASE, SlapdServer, dn
 from tests.tasks.conftest import LATER, RIVER, SAMPLE, river_with
 
@@ -18,23 +19,25 @@ HARD = ',+"\\<>;= #ÄÖÜäöüß*()/'
 def test_what_is_written_is_read_the_same(directory: Directory) -> None:
     written = {member.identifier: directory.write(member.identifier, None, member, True) for member in SAMPLE}
     reading = directory.read()
-    assert reading.records == written
+    assert reading.states == written
     assert reading.problems == {}
-    assert {member_id: record.member for member_id, record in written.items()} == {m.identifier: m for m in SAMPLE}
+    assert {member_id: record.listed.member for member_id, record in written.items()} == {
+        m.identifier: m for m in SAMPLE
+    }
     assert directory.read_one(ID) == written[ID]
     assert directory.read_one("urn:node:nobody") is None
 
 
-def test_a_member_round_trips_through_ldap_xml_v1_and_v2_and_json(directory: Directory, river: Record) -> None:
+def test_a_member_round_trips_through_ldap_xml_v1_and_v2_and_json(directory: Directory, river: State) -> None:
     found = directory.read_one(ID)
     assert found is not None
-    assert Member.from_xml(etree.fromstring(etree.tostring(found.member.to_xml("v2")))) == RIVER
-    assert Member.model_validate_json(found.member.model_dump_json()) == RIVER
-    plain = Member.from_xml(etree.fromstring(etree.tostring(found.member.to_xml("v1"))))
-    assert directory.write(ID, found, plain, True).member == river_with(properties=())
+    assert Member.from_xml(etree.fromstring(etree.tostring(found.listed.member.to_xml("v2")))) == RIVER
+    assert Member.model_validate_json(found.listed.member.model_dump_json()) == RIVER
+    plain = Member.from_xml(etree.fromstring(etree.tostring(found.listed.member.to_xml("v1"))))
+    assert directory.write(ID, found, plain, True).listed.member == river_with(properties=())
     read = directory.read_one(ID)
     assert read is not None
-    assert read.member == river_with(properties=())
+    assert read.listed.member == river_with(properties=())
 
 
 def test_what_the_schema_has_no_place_for_comes_back_from_the_server(directory: Directory) -> None:
@@ -51,8 +54,8 @@ def test_what_the_schema_has_no_place_for_comes_back_from_the_server(directory: 
     )
     record = directory.write(ID, None, member, approved=False)
     assert directory.read_one(ID) == record
-    assert record.member == member
-    assert not record.approved
+    assert record.listed.member == member
+    assert not record.listed.approved
 
 
 @pytest.mark.parametrize("member_id", ['urn:node:,+"\\<>;=', "#urn:nöde:Ü*()", "ﬁß"])
@@ -62,17 +65,17 @@ def test_names_and_ids_of_any_letters(directory: Directory, member_id: str) -> N
         identifier=member_id, name=HARD, services=(service,), properties=(Property(key=HARD, value=HARD),)
     )
     record = directory.write(member_id, None, member, True)
-    assert directory.read().records == {member_id: record}
+    assert directory.read().states == {member_id: record}
     assert directory.read_one(member_id) == record
     changed = member.model_copy(update={"name": "plain", "services": (), "properties": ()})
     record = directory.write(member_id, record, changed, True)
-    assert directory.read().records == {member_id: record}
+    assert directory.read().states == {member_id: record}
     directory.remove(member_id, record)
-    assert directory.read().records == {}
+    assert directory.read().states == {}
 
 
 def test_only_the_attributes_that_changed_are_written_in_one_operation_and_no_search(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     start = slapd.mark()
     record = directory.write(ID, river, river_with(last_harvested=LATER), True)
@@ -85,14 +88,14 @@ def test_only_the_attributes_that_changed_are_written_in_one_operation_and_no_se
     )
 
 
-def test_nothing_changed_is_no_operation_at_all(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+def test_nothing_changed_is_no_operation_at_all(slapd: SlapdServer, directory: Directory, river: State) -> None:
     start = slapd.mark()
     assert directory.write(ID, river, RIVER, True) is river
     assert slapd.operations(start) == []
 
 
 def test_a_hundred_writes_are_no_search_and_a_hundred_modifies(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     start, record = slapd.mark(), river
     for second in range(100):
@@ -102,7 +105,7 @@ def test_a_hundred_writes_are_no_search_and_a_hundred_modifies(
 
 
 def test_entries_come_and_go_with_services_restrictions_and_properties(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     start = slapd.mark()
     services = (
@@ -114,20 +117,20 @@ def test_entries_come_and_go_with_services_restrictions_and_properties(
     operations = [operation.partition("=")[0] for operation in slapd.operations(start)]
     assert operations == ["MOD attr", "ADD dn", "ADD dn", "DEL dn", "DEL dn", "DEL dn", "DEL dn"]
     assert directory.read_one(ID) == record
-    assert record.member == changed
+    assert record.listed.member == changed
 
 
-def test_what_the_schema_forbids_is_refused_by_entry_and_attribute(directory: Directory, river: Record) -> None:
+def test_what_the_schema_forbids_is_refused_by_entry_and_attribute(directory: Directory, river: State) -> None:
     """Whatever a `Member` holds is fit for the schema, so this one goes past the mapping."""
     with pytest.raises(LdapRefused, match=r"d1NodeReplicate.*Invalid syntax") as caught:
-        directory._connection.modify(dn(ID), {"d1NodeReplicate": ("maybe",)}, river.entries[dn(ID)].csn)
+        directory._connection.modify(dn(ID), {"d1NodeReplicate": ("maybe",)}, (river.token or {})[dn(ID)][0])
     assert caught.value.dn == dn(ID)
     assert caught.value.attributes == ("d1NodeReplicate",)
 
 
-def test_who_may_only_read_is_refused_a_write(slapd: SlapdServer, river: Record) -> None:
+def test_who_may_only_read_is_refused_a_write(slapd: SlapdServer, river: State) -> None:
     with Directory(slapd.settings(ldap_bind_dn=f"cn=reader,{BASE}", ldap_password="reader")) as reader:
-        assert reader.read().records == {ID: river}
+        assert reader.read().states == {ID: river}
         with pytest.raises(LdapRefused, match=r"d1NodeState.*Insufficient access"):
             reader.write(ID, river, river_with(state="down"), True)
 
@@ -137,7 +140,7 @@ def test_names_that_are_too_long_for_an_entry_are_shortened_and_an_id_is_refused
     services = tuple(Service(name=name, version="v2", restrictions=(Restriction(method=name),)) for name in long)
     member = river_with(services=services, properties=tuple(Property(key=name) for name in (*long, *long)))
     record = directory.write(ID, None, member, True)
-    assert record.member == member
+    assert record.listed.member == member
     assert directory.read_one(ID) == record
     for member_id in ("x" * 256, "," * 100):
         with pytest.raises(LdapRefused, match="longer than the name of an entry may be"):

@@ -10,7 +10,8 @@ import trustme
 from pydantic import ValidationError
 
 from tasks.member_node.member import Member
-from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapUnreachable, Record
+from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapUnreachable
+from tasks.nodelist.stores import State
 from tasks.settings import Settings
 from tests.harness.proxy import Proxy
 from tests.harness.slapd import BASE, SlapdServer
@@ -50,23 +51,23 @@ def test_a_server_that_is_down_at_the_start_is_told_by_address_and_cause_and_ask
             client.read()
         assert slapd.url in str(caught.value)
         with slapd:
-            assert client.read().records == {}
+            assert client.read().states == {}
 
 
 def test_a_server_that_restarts_while_we_are_idle_is_no_error(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     slapd.stop()
     slapd.start()
     changed = river_with(state="down")
-    assert directory.write(ID, river, changed, True).member == changed
+    assert directory.write(ID, river, changed, True).listed.member == changed
     slapd.stop()
     slapd.start()
-    assert directory.read().records[ID].member == changed
+    assert directory.read().states[ID].listed.member == changed
 
 
 def test_a_server_that_goes_away_for_a_while_is_an_error_once_and_then_none(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     slapd.kill()
     for _ in range(2):
@@ -75,7 +76,7 @@ def test_a_server_that_goes_away_for_a_while_is_an_error_once_and_then_none(
         with within(5), pytest.raises(LdapUnreachable):
             directory.read()
     slapd.start()
-    assert directory.write(ID, river, river_with(state="down"), True).member.state == "down"
+    assert directory.write(ID, river, river_with(state="down"), True).listed.member.state == "down"
 
 
 @pytest.mark.parametrize("way", ["plain", "ldaps", "starttls"])
@@ -130,12 +131,12 @@ def test_a_network_that_swallows_everything_is_left_within_the_timeout(slapd: Sl
     with Proxy(slapd.port) as proxy:
         settings = slapd.settings(ldap_url=f"ldap://127.0.0.1:{proxy.port}", ldap_timeout=TIMEOUT)
         with Directory(settings) as client:
-            assert client.read().records == {}
+            assert client.read().states == {}
             proxy.swallow()
             with within(2 * TIMEOUT), pytest.raises(LdapUnreachable):
                 client.read()
             proxy.heal()
-            assert client.read().records == {}
+            assert client.read().states == {}
 
 
 def test_credentials_that_are_refused_are_told_and_never_the_password(slapd: SlapdServer) -> None:
@@ -156,14 +157,14 @@ def test_the_password_comes_from_a_file_that_is_read_anew_for_each_connection(
         with pytest.raises(LdapUnreachable, match="is empty"):
             client.read()
         secret.write_text("coordinator\n")
-        assert client.read().records == {}
+        assert client.read().states == {}
 
 
 @pytest.mark.parametrize("tls", ["ldaps", "starttls"])
 def test_tls_with_a_certificate_that_is_trusted_works(slapd: SlapdServer, tls: str) -> None:
     with Directory(over(slapd, tls)) as client:
         record = client.write(ID, None, RIVER, True)
-        assert client.read().records == {ID: record}
+        assert client.read().states == {ID: record}
 
 
 @pytest.mark.parametrize("tls", ["ldaps", "starttls"])
@@ -205,7 +206,7 @@ def test_a_server_that_wants_tls_for_a_password_says_so(tmp_path: Path) -> None:
         ):
             client.read()
         with Directory(over(slapd, "starttls")) as client:
-            assert client.read().records == {}
+            assert client.read().states == {}
 
 
 @pytest.mark.parametrize(

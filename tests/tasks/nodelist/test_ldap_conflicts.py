@@ -7,14 +7,15 @@ import pytest
 
 from tasks.member_node.member import Property, Restriction, Service
 from tasks.nodelist.ldap.connection import Connection
-from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapRefused, Record
+from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapRefused
+from tasks.nodelist.stores import State
 from tests.harness.slapd import BASE, SlapdServer, dn
 from tests.tasks.conftest import LATER, RIVER, in_threads, river_with
 
 ID = RIVER.identifier
 
 
-def read(client: Directory) -> Record:
+def read(client: Directory) -> State:
     record = client.read_one(ID)
     assert record
     return record
@@ -59,20 +60,20 @@ def test_after_a_crash_between_any_two_operations_the_member_is_read_and_the_wri
     assert crashes == 12
 
 
-def test_an_outside_change_is_not_overwritten(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+def test_an_outside_change_is_not_overwritten(slapd: SlapdServer, directory: Directory, river: State) -> None:
     slapd.replace(dn(ID), d1NodeDescription="by hand", d1NodeState="down")
     with pytest.raises(LdapConflict, match="was changed since it was read"):
         directory.write(ID, river, river_with(state="unknown", last_harvested=LATER), True)
     with pytest.raises(LdapConflict):
         directory.remove(ID, river)
     now = read(directory)
-    assert now.member == river_with(description="by hand", state="down")
-    merged = now.member.model_copy(update={"last_harvested": LATER})
-    assert directory.write(ID, now, merged, True).member == merged
+    assert now.listed.member == river_with(description="by hand", state="down")
+    merged = now.listed.member.model_copy(update={"last_harvested": LATER})
+    assert directory.write(ID, now, merged, True).listed.member == merged
 
 
 def test_outside_changes_of_entries_below_are_not_overwritten_either(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     core = dn(ID, ("d1NodeServiceId", "MNCore-v1"))
     slapd.replace(core, d1NodeServiceAvailable="FALSE")
@@ -84,11 +85,11 @@ def test_outside_changes_of_entries_below_are_not_overwritten_either(
     operator.delete_s(dn(ID, ("d1NodePropertyId", "CN_node_name")))
     operator.unbind_s()
     with pytest.raises(LdapConflict, match="is gone"):
-        directory.write(ID, now, now.member.model_copy(update={"properties": RIVER.properties[1:]}), True)
+        directory.write(ID, now, now.listed.member.model_copy(update={"properties": RIVER.properties[1:]}), True)
 
 
 def test_of_a_late_writer_nothing_arrives_whichever_entries_it_and_its_successor_changed(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     off = (RIVER.services[0].model_copy(update={"available": False}), *RIVER.services[1:])
     record = directory.write(ID, river, river_with(services=off), True)
@@ -104,7 +105,7 @@ def test_of_a_late_writer_nothing_arrives_whichever_entries_it_and_its_successor
     assert directory.read_one(ID) == record
 
 
-def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory: Directory, river: State) -> None:
     """Each adds what it has to the description, as a merge would; a conflict is read again."""
 
     def add(letter: str) -> None:
@@ -112,19 +113,19 @@ def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory:
             for _ in range(10):
                 while True:
                     base = read(client)
-                    text = base.member.description + letter
+                    text = base.listed.member.description + letter
                     try:
-                        client.write(ID, base, base.member.model_copy(update={"description": text}), True)
+                        client.write(ID, base, base.listed.member.model_copy(update={"description": text}), True)
                         break
                     except LdapConflict:
                         continue
 
     in_threads(add, "XYZ")
     found = read(directory)
-    assert sorted(found.member.description.removeprefix(RIVER.description)) == sorted("XYZ" * 10)
+    assert sorted(found.listed.member.description.removeprefix(RIVER.description)) == sorted("XYZ" * 10)
 
 
-def test_what_we_do_not_know_is_kept(slapd: SlapdServer, directory: Directory, river: Record) -> None:
+def test_what_we_do_not_know_is_kept(slapd: SlapdServer, directory: Directory, river: State) -> None:
     values = {"d1NodeProcessingState": "Active", "d1NodeAggregateLogs": "true", "owner": f"cn=admin,{BASE}", "l": "Ühl"}
     slapd.replace(dn(ID), **values)
     record = read(directory)
@@ -135,7 +136,7 @@ def test_what_we_do_not_know_is_kept(slapd: SlapdServer, directory: Directory, r
 
 
 def test_a_member_that_is_there_already_is_a_conflict_and_one_that_differs_in_case_is_refused(
-    directory: Directory, river: Record
+    directory: Directory, river: State
 ) -> None:
     with pytest.raises(LdapConflict, match="exists already"):
         directory.write(ID, None, RIVER, True)

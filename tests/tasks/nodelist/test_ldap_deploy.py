@@ -8,8 +8,9 @@ import pytest
 from ldap.schema import SubSchema
 from ldap.schema.models import AttributeType, ObjectClass
 
-from tasks.nodelist.ldap.directory import Directory, LdapRefused, LdapUnreachable, Record
+from tasks.nodelist.ldap.directory import Directory, LdapRefused, LdapUnreachable
 from tasks.nodelist.ldap.schema import CHANGEABLE, CLASSES
+from tasks.nodelist.stores import State
 from tests.harness.long import long
 from tests.harness.slapd import BASE, DEPLOY, SlapdServer, ldif_of
 from tests.harness.waiting import wait_until
@@ -44,7 +45,7 @@ def test_the_schema_has_dataones_names_and_numbers(slapd: SlapdServer) -> None:
     assert schema.get_obj(AttributeType, "d1NodeContactSubject").single_value is False
 
 
-def test_nobody_reads_a_password_and_a_stranger_reads_nothing(slapd: SlapdServer, river: Record) -> None:
+def test_nobody_reads_a_password_and_a_stranger_reads_nothing(slapd: SlapdServer, river: State) -> None:
     for name in ("coordinator", "reader"):
         connection = bound(slapd, name)
         found = dict(connection.search_s(BASE, ldap.SCOPE_SUBTREE, "(objectClass=*)"))
@@ -57,7 +58,7 @@ def test_nobody_reads_a_password_and_a_stranger_reads_nothing(slapd: SlapdServer
     stranger.unbind_s()
 
 
-def test_the_coordinators_write_nodes_and_nothing_else(slapd: SlapdServer, river: Record) -> None:
+def test_the_coordinators_write_nodes_and_nothing_else(slapd: SlapdServer, river: State) -> None:
     coordinator = bound(slapd, "coordinator")
     for name in ("admin", "reader"):
         with pytest.raises(ldap.INSUFFICIENT_ACCESS):
@@ -71,7 +72,7 @@ def test_the_coordinators_write_nodes_and_nothing_else(slapd: SlapdServer, river
     coordinator.passwd_s(f"cn=coordinator,{BASE}", "coordinator", "another")
     coordinator.unbind_s()
     with Directory(slapd.settings(ldap_password="another")) as client:
-        assert client.read().records == {ID: river}
+        assert client.read().states == {ID: river}
 
 
 def test_the_sample_members_are_those_of_the_sample_nodelist(tmp_path: Path) -> None:
@@ -80,9 +81,11 @@ def test_the_sample_members_are_those_of_the_sample_nodelist(tmp_path: Path) -> 
     try:
         slapd.start()
         with Directory(slapd.settings()) as client:
-            records = client.read().records
-        assert {member_id: record.member for member_id, record in records.items()} == {m.identifier: m for m in SAMPLE}
-        assert all(record.approved for record in records.values())
+            records = client.read().states
+        assert {member_id: record.listed.member for member_id, record in records.items()} == {
+            m.identifier: m for m in SAMPLE
+        }
+        assert all(record.listed.approved for record in records.values())
     finally:
         slapd.kill()
 
@@ -100,7 +103,7 @@ def test_many_members_are_read_in_pages_in_bounded_time(tmp_path: Path) -> None:
             start, begun = slapd.mark(), time.monotonic()
             reading = client.read()
             took = time.monotonic() - begun
-            assert len(reading.records) == number
+            assert len(reading.states) == number
             assert not reading.problems
             assert took < seconds
             pages = slapd.operations(start)
@@ -111,7 +114,7 @@ def test_many_members_are_read_in_pages_in_bounded_time(tmp_path: Path) -> None:
 
 
 def test_a_read_only_copy_follows_and_refuses_writes_by_naming_the_writable_one(
-    slapd: SlapdServer, directory: Directory, river: Record, tmp_path: Path
+    slapd: SlapdServer, directory: Directory, river: State, tmp_path: Path
 ) -> None:
     replaced = {"ldap://ldap.example.org": slapd.url, "starttls=critical": "starttls=no"}
     copy = SlapdServer(tmp_path / "copy", configuration="consumer.conf", replaced=replaced)
@@ -127,10 +130,10 @@ def test_a_read_only_copy_follows_and_refuses_writes_by_naming_the_writable_one(
         copy.kill()
 
 
-def readable(client: Directory) -> dict[str, Record] | None:
+def readable(client: Directory) -> dict[str, State] | None:
     """None as long as the copy is empty still and knows nobody's password."""
     try:
-        return client.read().records
+        return client.read().states
     except (LdapRefused, LdapUnreachable):
         return None
 

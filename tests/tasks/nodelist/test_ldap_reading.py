@@ -8,7 +8,8 @@ from typing import Any
 import ldap
 import pytest
 
-from tasks.nodelist.ldap.directory import Directory, LdapRefused, Record
+from tasks.nodelist.ldap.directory import Directory, LdapRefused
+from tasks.nodelist.stores import State
 from tests.harness.slapd import SlapdServer, dn, ldif_of
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import RIVER, river_with
@@ -48,7 +49,7 @@ def test_bad_entries_are_named_and_left_out(slapd: SlapdServer, directory: Direc
     operator.modify_s(dn("urn:node:half"), [(ldap.MOD_DELETE, "d1NodeSynSchdYear", None)])
     operator.unbind_s()
     reading = directory.read()
-    assert reading.records.keys() == {"urn:node:good"}
+    assert reading.states.keys() == {"urn:node:good"}
     assert reading.problems.keys() == {
         *(f"urn:node:{name}" for name in names if name not in ("good", "elsewhere")),
         dn("urn:node:elsewhere"),
@@ -83,7 +84,7 @@ def test_a_member_that_changes_between_two_pages_is_read_again(
         meanwhile(client, monkeypatch, slapd, lambda writer: writer.write(ID, record, changed, True))
         start = slapd.mark()
         reading = client.read()
-    assert {member_id: found.member for member_id, found in reading.records.items()} == {
+    assert {member_id: found.listed.member for member_id, found in reading.states.items()} == {
         ID: changed,
         "urn:node:other": other,
     }
@@ -97,16 +98,16 @@ def test_a_member_that_is_removed_while_it_is_read_is_gone(slapd: SlapdServer, m
         record = client.write(ID, None, RIVER, True)
         meanwhile(client, monkeypatch, slapd, lambda writer: writer.remove(ID, record))
         reading = client.read()
-    assert reading.records == {}
+    assert reading.states == {}
     assert reading.problems == {}
 
 
 def _read_in_child(client: Directory, answers: Any) -> None:
-    answers.put(sorted(client.read().records))
+    answers.put(sorted(client.read().states))
 
 
 def test_a_forked_process_leaves_its_parents_connection_alone(
-    slapd: SlapdServer, directory: Directory, river: Record
+    slapd: SlapdServer, directory: Directory, river: State
 ) -> None:
     fork = multiprocessing.get_context("fork")
     answers = fork.SimpleQueue()

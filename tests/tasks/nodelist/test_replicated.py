@@ -13,9 +13,8 @@ from tasks.documents.copy import Copy, text_of
 from tasks.documents.errors import Changed
 from tasks.member_node.member import Service
 from tasks.nodelist.entries import KEPT, Kept
-from tasks.nodelist.ldap.directory import Record
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
-from tasks.nodelist.stores import Listed
+from tasks.nodelist.stores import Listed, State
 from tests.harness.slapd import SlapdServer, dn
 from tests.tasks.conftest import RIVER, OverLdap, day, document, river_with
 from tests.tasks.nodelist.lists import NAME, Lists, Pause, change, setting
@@ -25,7 +24,7 @@ NEVER = "1900-01-01T00:00:00Z"
 
 
 @pytest.fixture
-def lists(river: Record, over_ldap: OverLdap) -> Iterator[Lists]:
+def lists(river: State, over_ldap: OverLdap) -> Iterator[Lists]:
     """RIVER is in LDAP, and was taken in."""
     with over_ldap() as lists:
         lists.nodelist.refresh()
