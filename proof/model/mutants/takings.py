@@ -24,7 +24,7 @@ MUTANTS = [
     Mutant(
         "locks.next_fence",
         "a fence that does not grow",
-        "given[c.P] = fence\n  return text",
+        "last_fence[c.P] = fence\n  return text",
         "return string.format('%.0f', MARGIN)",
     ),
     Mutant("ready.shift", "who was ready last is taken first", "'ZPOPMIN'", "'ZPOPMAX'"),

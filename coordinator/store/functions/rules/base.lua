@@ -77,9 +77,9 @@ end
 
 -- Converts an instant from a caller's form (ms since the epoch, or '+<ms>' from now) to the stored form: '+<instant>'
 -- goes by the installation's clock; without a plus it goes by the wall clock.
-function base.instant(c, given)
-  local span = string.match(given, '^%+(%d+)')
-  return span and '+' .. base.text_of(c.now + span) or given
+function base.instant(c, text)
+  local span = string.match(text, '^%+(%d+)')
+  return span and '+' .. base.text_of(c.now + span) or text
 end
 
 -- For a stored instant: true if it goes by the installation's clock; then its number.

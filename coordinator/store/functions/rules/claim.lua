@@ -85,14 +85,14 @@ local function start_next(c, class, node, runner, token, ttl)
   for _ = 1, 16 do
     local id, group, score, fresh = ready.shift(c, class)
     if not id then return end
-    local given, gone
+    local reply, gone
     local good = base.guarded(id, function()
       local job = read(c, id)
       if fresh then job.state, job.readied, job.rule = 'ready', c.now, fresh.rule end
       local more = fresh and {'readied', c.now_text} or {}
-      given, gone = try(c, id, job, node, runner, token, ttl, unpack(more))
+      reply, gone = try(c, id, job, node, runner, token, ttl, unpack(more))
     end)
-    if given then return given end
+    if reply then return reply end
     if good and not gone then
       if fresh then ready.write(c, fresh) end
       ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
@@ -106,8 +106,8 @@ end
 local function start_any(c, node, runner, token, ttl)
   local served = redis.call('SMEMBERS', c.P .. 'classes:' .. node)
   for i = 1, #served do
-    local given = start_next(c, served[(c.now + i) % #served + 1], node, runner, token, ttl)
-    if given then return given end
+    local reply = start_next(c, served[(c.now + i) % #served + 1], node, runner, token, ttl)
+    if reply then return reply end
   end
   redis.call('HDEL', c.P .. 'work:' .. node, runner)
   return false
@@ -127,15 +127,15 @@ end
 function claim.next(c, node, runner, token, ttl, before)
   local mine = before and redis.call('HGET', c.P .. 'work:' .. node, runner) or ''
   local held, id = string.match(mine, '^(%S*) ?%S* ?(.*)$')
-  local given = false
+  local reply = false
   if held == token then
-    given = repeated(c, id)
+    reply = repeated(c, id)
   elseif not before or held == before then
-    given = start_any(c, node, runner, token, ttl)
-    if before == '' or not given then doorbells.rescore(c, node) end
+    reply = start_any(c, node, runner, token, ttl)
+    if before == '' or not reply then doorbells.rescore(c, node) end
   end
-  c.served = given and given[CLASS]
-  return given
+  c.served = reply and reply[CLASS]
+  return reply
 end
 
 return claim

@@ -5,7 +5,7 @@ local locks = {}
 
 local MARGIN = 60000000 -- µs: a server that starts may have lost the fences of this much time
 local SPACE = 10000 -- the most fences that a server may have lost in any case; in µs, less than the life of any server
-local given = {} -- prefix -> the last fence from this server; lost when it or the library is loaded anew
+local last_fence = {} -- prefix -> the last fence from this server; lost when it or the library is loaded anew
 local terms = {} -- prefix -> the server's replication id at that time
 
 -- ms: a waiter for a lock in plain code asks each second, and counts as dead after this silence.
@@ -39,7 +39,7 @@ end
 -- added to the clock and not to the last fence: margins would add up over starts, and a server that lost them would be
 -- behind.
 function locks.next_fence(c)
-  local clock, before = c.now * 1000 + c.micros, given[c.P]
+  local clock, before = c.now * 1000 + c.micros, last_fence[c.P]
   local fence = math.max(clock, (before or 0) + 1)
   local text = base.text_of(fence)
   local last = tonumber(redis.call('SET', c.P .. 'fence', text, 'GET') or 0)
@@ -49,7 +49,7 @@ function locks.next_fence(c)
     text = base.text_of(fence)
     redis.call('SET', c.P .. 'fence', text)
   end
-  given[c.P] = fence
+  last_fence[c.P] = fence
   return text
 end
 

@@ -50,10 +50,10 @@ end
 
 -- Adds the jobs among sub-results. handles: JSON {"ids": [id or null, …]}. Ordinary tasks among them are ignored.
 local function sub_results(c, groups, handles, most)
-  local good, found = pcall(cjson.decode, handles)
-  if not good or type(found) ~= 'table' or type(found.ids) ~= 'table' then return end
-  for i = 1, math.min(#found.ids, most) do
-    local id = type(found.ids[i]) == 'string' and found.ids[i]
+  local good, subs = pcall(cjson.decode, handles)
+  if not good or type(subs) ~= 'table' or type(subs.ids) ~= 'table' then return end
+  for i = 1, math.min(#subs.ids, most) do
+    local id = type(subs.ids[i]) == 'string' and subs.ids[i]
     local alias, state = unpack(id and redis.call('HMGET', c.P .. 'job:' .. id, 'alias', 'state') or {})
     if alias or state and not states.TERMINAL[state] then add(groups, {sub = true}, 1, {alias or id}) end
   end

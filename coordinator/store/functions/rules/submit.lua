@@ -4,9 +4,9 @@ local submit = {}
 -- The keys that must not be busy: all, or those whose indexes `when_busy` names.
 local function skip_keys(keys, when_busy)
   if when_busy == 'skip' then return keys end
-  local found = {}
-  for place in when_busy:gmatch('%d+') do found[#found + 1] = keys[tonumber(place)] end
-  return found
+  local chosen = {}
+  for place in when_busy:gmatch('%d+') do chosen[#chosen + 1] = keys[tonumber(place)] end
+  return chosen
 end
 
 -- The first of these lines in which a new job of this kind would wait at the end.

@@ -57,21 +57,21 @@ end
 step.define('entries_read', {'no-writes'}, function(c, args)
   local since, cursor = unpack(args)
   local version = redis.call('GET', c.P .. 'entries-version') or '0'
-  local found = {version, '0'}
+  local listed = {version, '0'}
   if since == '' then
     local page = redis.call('HSCAN', c.P .. 'entries', cursor, 'COUNT', 500)
-    found[2] = page[1]
-    for i = 1, #page[2], 2 do found[#found + 1] = described(c, page[2][i], page[2][i + 1]) end
-    return found
+    listed[2] = page[1]
+    for i = 1, #page[2], 2 do listed[#listed + 1] = described(c, page[2][i], page[2][i + 1]) end
+    return listed
   end
   local behind = version - since
   if behind < 0 or behind > CHANGES then return {version, ''} end
   local seen = {}
   for _, name in ipairs(behind > 0 and redis.call('LRANGE', c.P .. 'entries-log', -behind, -1) or {}) do
-    if not seen[name] then found[#found + 1] = described(c, name, redis.call('HGET', c.P .. 'entries', name)) end
+    if not seen[name] then listed[#listed + 1] = described(c, name, redis.call('HGET', c.P .. 'entries', name)) end
     seen[name] = true
   end
-  return found
+  return listed
 end)
 
 -- Writes an operator's act on an entry into both histories, and adds the name to the set of steered entries, or removes
@@ -117,8 +117,8 @@ step.define('entry_resume', {'allow-oom'}, function(c, args)
   local name, next, act = unpack(args)
   local tick = c.P .. 'tick:' .. name
   if redis.call('HDEL', tick, 'paused') == 0 then return redis.call('EXISTS', tick) - 1 end
-  local found = ticks.read(c, name)
-  if found then count_from_now(c, found, next) end
+  local entry = ticks.read(c, name)
+  if entry then count_from_now(c, entry, next) end
   note_act(c, name, audit.act(c, act), 'resume', 'resumed', 'paused', 'open')
   return 1
 end)

@@ -67,27 +67,27 @@ end)
 --   waits for these any more; asked again: each once in `pause`
 step.define('parked_take', {'allow-oom'}, function(c, args)
   local app, pause = unpack(args)
-  local parked, found = c.P .. 'parked:' .. app, {}
+  local parked, taken = c.P .. 'parked:' .. app, {}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', parked, '-inf', c.now, 'LIMIT', 0, 100)) do
     local job = record.read(c, id)
     local handles, till, stale = unpack(redis.call('HMGET', c.P .. 'job:' .. id, 'handles', 'till', 'stale'))
     if job and stale then
       redis.call('HDEL', c.P .. 'job:' .. id, 'stale')
-      found[#found + 1] = {id, '', stale, 2}
+      taken[#taken + 1] = {id, '', stale, 2}
     end
     if job and job.state == 'parked' then
       till = tonumber(till) or 0
       redis.call('ZADD', parked, till > c.now and math.min(c.now + pause, till) or c.now + pause, id)
-      found[#found + 1] = {id, job.last or '', handles or '', till > 0 and till <= c.now and 1 or 0}
+      taken[#taken + 1] = {id, job.last or '', handles or '', till > 0 and till <= c.now and 1 or 0}
     else
       redis.call('ZREM', parked, id)
       if job and handles then
         redis.call('HDEL', c.P .. 'job:' .. id, 'handles')
-        found[#found + 1] = {id, '', handles, 2}
+        taken[#taken + 1] = {id, '', handles, 2}
       end
     end
   end
-  return found
+  return taken
 end)
 
 -- job_unpark: concludes a parked job whose sub-results or time ended, as an attempt is concluded.

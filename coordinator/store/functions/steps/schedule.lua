@@ -15,10 +15,10 @@ end
 -- News from operators and code: the number of changed schedules, the version of the stored entries, and the requested
 -- runs, name and token in turns.
 local function news(c)
-  local found = redis.call('MGET', c.P .. 'steering', c.P .. 'entries-version')
+  local versions = redis.call('MGET', c.P .. 'steering', c.P .. 'entries-version')
   local asked = redis.call('EXISTS', c.P .. 'schedule-asked') == 1
     and redis.call('HRANDFIELD', c.P .. 'schedule-asked', 64) or {}
-  return {found[1] or '0', found[2] or '0', asked}
+  return {versions[1] or '0', versions[2] or '0', asked}
 end
 
 -- schedule_follow: confirms the current version of a source for a beat, or makes its version the current one.
@@ -125,9 +125,9 @@ end)
 step.define('run_take', {}, function(c, args)
   local name, asked, token, lease, word, beat, most = unpack(args, 1, 7)
   local runs, field, wall = c.P .. 'schedule-asked', name .. '\n' .. asked, base.text_of(c.wall)
-  local found = redis.call('HGET', runs, field)
-  if not found then return {'over', ''} end
-  local good, act = pcall(cjson.decode, found)
+  local request = redis.call('HGET', runs, field)
+  if not request then return {'over', ''} end
+  local good, act = pcall(cjson.decode, request)
   if not good or type(act) ~= 'table' then act = {} end
   if act.token ~= token and (act.till or 0) > c.now then return {'held', ''} end
   local verdict = word == '' and 'sent' or 'noted'
