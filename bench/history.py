@@ -109,7 +109,7 @@ def timed(act: Callable[[], Any]) -> float:
 
 
 def run(url: str, *command: str) -> None:
-    env = {**os.environ, "COORDINATOR_URL": f"{url}/0"}
+    env = {**os.environ, "COORDINATOR_URL": f"{url}/0", "COORDINATOR_APP": "bench.app"}
     done = subprocess.run(
         [sys.executable, "-m", "coordinator.cli", *command], env=env, capture_output=True, text=True, check=False
     )

@@ -14,7 +14,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from typing import NamedTuple, TypedDict, Unpack, get_args
 
 from coordinator.errors import InvalidJob
@@ -36,7 +37,6 @@ _APART = frozenset({"scheduled", "collected"})
 STATES = tuple(state for part in get_args(State) for state in (get_args(part) or (part,)))
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_MARK, _MARKS = b"\1", 2  # what marks in front of a line begin with, and how many there may be (rules/line.lua)
 _FIELDS = ("state", "phase", "keys", "submitted", "ended", "past")
 _RUNS = ("lane-runs", "lane-runs-before")
 _End = tuple[int, str]  # when a job ended, in ms, and its id
@@ -81,12 +81,27 @@ class Found:
 
 
 class _Candidate(NamedTuple):
-    """A job that an index names. `place`: where in its part. `lane`: in whose line it was met; `ended`: ms."""
+    """A job that an index names. `lane`: in whose line it was met; `score`: there; `ended`: ms."""
 
-    place: list[str]
     id: str
-    lane: str = ""
     ended: int | None = None
+    lane: str = ""
+    score: float = 0.0
+
+    @property
+    def place(self) -> list[str]:
+        """Where in its part."""
+        if self.lane:
+            return [self.lane, repr(self.score), self.id]
+        return [self.id] if self.ended is None else [str(self.ended), self.id]
+
+
+class _Portion(NamedTuple):
+    """Candidates that may fit, in their order. `looked`: how many were read for them; `end`: the place of the last."""
+
+    looked: int
+    candidates: list[_Candidate]
+    end: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,35 +140,36 @@ def find(
     validation.count("most", most, 1)
     ids: list[str] = []
     searched = 0
-    for last, job_id in look.candidates(*_opened(after)):
-        searched += 1
-        if job_id:
-            ids.append(job_id)
-        if len(ids) == most or searched == MOST_SEARCHED:
-            complete = len(ids) == most and not look.partial
-            return ids, complete, searched, _closed(*last)
+    for part, (looked, fitting, end) in look.portions(*_opened(after)):
+        searched += looked
+        page = fitting[: most - len(ids)]
+        ids += [candidate.id for candidate in page]
+        if len(ids) == most:
+            return ids, not look.partial, searched, _closed(part, page[-1].place)
+        if searched >= MOST_SEARCHED:
+            return ids, False, searched, _closed(part, end)
     return ids, not look.partial, searched, ""
 
 
 def count(store: Store, seconds: float, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> tuple[int, bool]:
     """Count the jobs of a filter among the first 10,000 that it looks at, for at most so many seconds; True: all."""
-    look, ends, number = _Search(store, _read(store, asked), hidden), time.monotonic() + seconds, 0
-    for looked, (_, job_id) in enumerate(look.candidates()):
-        if looked >= MOST_SEARCHED or (looked % _PORTION == 0 and time.monotonic() > ends):
+    look, ends, number, searched = _Search(store, _read(store, asked), hidden), time.monotonic() + seconds, 0, 0
+    for _, (looked, fitting, _) in look.portions():
+        number, searched = number + len(fitting), searched + looked
+        if searched >= MOST_SEARCHED or time.monotonic() > ends:
             return number, False
-        number += bool(job_id)
     return number, not look.partial
 
 
-def looked(store: Store, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> Iterator[str]:
-    """Yield the id of each job at which the walk looks, "" where it does not fit. One that moves on may come twice."""
-    for _, job_id in _Search(store, _read(store, asked), hidden).candidates():
-        yield job_id
+def looked(store: Store, hidden: Hidden | None = None, **asked: Unpack[JobFilter]) -> Iterator[list[str]]:
+    """Yield the ids that fit of each portion at which the walk looks. A job that moves on may come twice."""
+    for _, portion in _Search(store, _read(store, asked), hidden).portions():
+        yield [candidate.id for candidate in portion.candidates]
 
 
 def living(store: Store) -> Iterator[str]:
     """Yield the id of each job that is not over, as the walk comes to it. One that moves on may come twice."""
-    return filter(None, looked(store, state=[*_APART, *_IN_LINE]))
+    return chain.from_iterable(looked(store, state=[*_APART, *_IN_LINE]))
 
 
 def _opened(after: str) -> tuple[int, list[str]]:
@@ -221,24 +237,22 @@ class _Search:
         texts = [(one, text.lower()) for one, text in (*wanted.texts, ("keys", wanted.key)) if text]
         self.needles = [(_RAW[one], text) for one, text in texts if one == "keys" or not _WRITTEN.search(text)]
 
-    def candidates(self, part: int = 0, place: Sequence[str] = ()) -> Iterator[tuple[tuple[int, list[str]], str]]:
-        """Yield each candidate behind this place: its own place, and its id, or "" where it does not fit."""
-        parts: Sequence[Callable[[list[str]], Iterator[_Candidate]]] = (self._apart, self._in_line, self._over)
+    def portions(self, part: int = 0, place: Sequence[str] = ()) -> Iterator[tuple[int, _Portion]]:
+        """Yield the portions behind this place, each with its part, and only with the candidates that fit."""
+        parts: Sequence[Callable[[list[str]], Iterator[_Portion]]] = (self._apart, self._in_line, self._over)
         for number in range(part, len(parts)):
-            found = parts[number](list(place) if number == part else [])
-            while portion := list(islice(found, _PORTION)):
-                for candidate, fits in zip(portion, self._fitting(portion), strict=True):
-                    yield (number, candidate.place), candidate.id if fits else ""
+            for portion in parts[number](list(place) if number == part else []):
+                yield number, portion._replace(candidates=self._fitting(portion.candidates))
 
-    # The three parts: each yields candidates behind a place of its own.
+    # The three parts: each yields portions behind a place of its own.
 
-    def _apart(self, place: list[str]) -> Iterator[_Candidate]:
+    def _apart(self, place: list[str]) -> Iterator[_Portion]:
         """Of states that are sets, without an order: by id."""
         states = self.wanted.states & _APART if self.walks_lines else self.wanted.states - TERMINAL
         ids: set[str] = set()
         for state in states:
             ids |= self._with_state(state)
-        yield from (_Candidate([job_id], job_id) for job_id in sorted(ids) if [job_id] > place)
+        yield from self._sifted(_Candidate(job_id) for job_id in sorted(ids) if [job_id] > place)
 
     def _with_state(self, state: str) -> set[str]:
         if state == "running":
@@ -248,37 +262,43 @@ class _Search:
         self.partial |= cursor != 0
         return {job_id.decode() for job_id in ids}
 
-    def _in_line(self, place: list[str]) -> Iterator[_Candidate]:
+    def _in_line(self, place: list[str]) -> Iterator[_Portion]:
         """Of lanes by their keys; place: key, score and id."""
         if not self.walks_lines:
             return
         if place:
             yield from self._rest_of_line(*place)
         for page in self._lanes_behind(place):
-            lines = self.store.step("lines_read", _HEAD, *page) if page else ()
-            for key, line in zip(page, lines, strict=True):
-                standing = [(one.decode(), at) for one, at in scored(line) if not one.startswith(_MARK)]
-                yield from (_Candidate([key, repr(at), job_id], job_id, key) for job_id, at in standing)
-                if len(standing) > _HEAD - _MARKS:
-                    yield from self._rest_of_line(key, repr(standing[-1][1]), standing[-1][0])
+            while page:
+                read, looked, *lines = self.store.look("lines_likely", self.sieve, _HEAD, _PORTION, *page)
+                likely = list[_Candidate]()
+                for key, line, rest in lines:
+                    lane = key.decode()
+                    likely += [_Candidate(one.decode(), None, lane, float(at)) for one, at in line]
+                    if rest:
+                        score, job_id = rest[0].decode(), rest[1].decode()
+                        yield _Portion(looked, likely, [lane, score, job_id])
+                        looked, likely = 0, []
+                        yield from self._rest_of_line(lane, score, job_id)
+                yield _Portion(looked, likely, [page[read - 1], "inf", ""])
+                page = page[read:]
 
     def _lanes_behind(self, place: list[str]) -> Iterator[list[str]]:
         if self.wanted.prefix:
             return pages(self.store, self.wanted.key, place[0] if place else "", _PORTION)
         return iter([] if place else [[self.wanted.key]])
 
-    def _rest_of_line(self, key: str, score: str, job_id: str) -> Iterator[_Candidate]:
+    def _rest_of_line(self, key: str, score: str, job_id: str) -> Iterator[_Portion]:
         last, size, name = (float(score), job_id), _PORTION, self.store.key("line", key)
         while True:
             line = scored(self.store.read("ZRANGEBYSCORE", name, last[0], "+inf", "WITHSCORES", "LIMIT", 0, size))
             behind = [(at, one.decode()) for one, at in line if (at, one.decode()) > last]
-            for last in behind:
-                yield _Candidate([key, repr(last[0]), last[1]], last[1], key)
+            yield from self._sifted(_Candidate(job_id, None, key, at) for at, job_id in behind)
             if len(line) < size:
                 return
-            size *= 1 if behind else 2  # else all have one score
+            last, size = (behind[-1], size) if behind else (last, 2 * size)  # else all have one score
 
-    def _over(self, place: list[str]) -> Iterator[_Candidate]:
+    def _over(self, place: list[str]) -> Iterator[_Portion]:
         """By their ends, the latest first; place: the end in ms, and the id."""
         if not self.wanted.states & TERMINAL:
             return
@@ -289,7 +309,7 @@ class _Search:
             found = (run for run in runs if last is None or run < last)
         else:
             found = self._newest(self._ended_before, _end, last)
-        yield from (_Candidate([str(at), job_id], job_id, ended=at) for at, job_id in found)
+        yield from self._sifted(_Candidate(job_id, at) for at, job_id in found)
 
     def _newest(
         self, asked: Callable[[_End | None, int], list[Sequence[Arg]]], read: Callable[[list[bytes]], list[_End]],
@@ -299,7 +319,7 @@ class _Search:
         size = _PORTION
         while True:
             replies = self.store.read_many(asked(last, size), atomic=True)
-            every = sorted({end for reply in replies for end in read(reply)}, reverse=True)
+            every = sorted(dict.fromkeys(end for reply in replies for end in read(reply)), reverse=True)
             fresh = [end for end in every[:size] if last is None or end < last]
             yield from fresh
             if len(every) < size:
@@ -330,26 +350,32 @@ class _Search:
 
     # What fits.
 
-    def _fitting(self, portion: Sequence[_Candidate]) -> Iterator[bool]:
-        likely = self._likely([candidate.id for candidate in portion])
-        records = iter(record.fields_of_many(self.store, [*likely], *self.names))
-        read = {job_id: next(records) for job_id in likely}
-        for candidate in portion:
-            values = read.get(candidate.id, ())
-            fields = {name: value for name, value in zip(self.names, values, strict=False) if value}
-            yield "state" in fields and self._fits(candidate, record.unfaded(fields))
-
-    def _likely(self, ids: Sequence[str]) -> dict[str, None]:
-        """The ids of records that may fit, by their state and by the texts. Most do not, and are read no further."""
+    @cached_property
+    def sieve(self) -> str:
+        """What Redis needs to know, so that it can leave out most of the records that do not fit; "" = nothing."""
         if not (self.needles or self.kept_states):
-            return dict.fromkeys(ids)
+            return ""
         names = [*dict.fromkeys(("state", *(name for fields, _ in self.needles for name in fields)))]
         places = [([names.index(name) for name in fields], needle) for fields, needle in self.needles]
-        wanted = {"names": names, "needles": places}
-        wanted |= {"states": dict.fromkeys(self.kept_states, 1)} if self.kept_states else {}
-        return dict.fromkeys(job_id.decode() for job_id in self.store.look("jobs_likely", json.dumps(wanted), *ids))
+        states = {"states": dict.fromkeys(self.kept_states, 1)} if self.kept_states else {}
+        return json.dumps({"names": names, "needles": places, **states})
 
-    def _fits(self, candidate: _Candidate, fields: dict[str, str]) -> bool:
+    def _sifted(self, candidates: Iterator[_Candidate]) -> Iterator[_Portion]:
+        while portion := list(islice(candidates, _PORTION)):
+            likely = portion
+            if self.sieve:
+                places = self.store.look("jobs_likely", self.sieve, *(candidate.id for candidate in portion))
+                likely = [portion[place] for place in places]
+            yield _Portion(len(portion), likely, portion[-1].place)
+
+    def _fitting(self, likely: list[_Candidate]) -> list[_Candidate]:
+        records = record.fields_of_many(self.store, [candidate.id for candidate in likely], *self.names)
+        return [candidate for candidate, values in zip(likely, records, strict=True) if self._fits(candidate, values)]
+
+    def _fits(self, candidate: _Candidate, values: list[str]) -> bool:
+        fields = record.unfaded({name: value for name, value in zip(self.names, values, strict=True) if value})
+        if "state" not in fields:
+            return False
         state, keys = record.state_of(fields), fields.get("keys", "").split("\n")
         if state in STATES or len(self.wanted.states) < len(STATES):  # else it is damaged
             if state not in self.wanted.states or (candidate.ended is None) == (state in TERMINAL):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, cast, get_args
 from uuid import uuid4
 
@@ -79,7 +78,7 @@ class Bulk(Generic[T]):
             raise InvalidJob(f"{verb} on a filter: name at least one, such as {'state or ' * (verb in ON_STATES)}key")
 
     def looked(self, most: int) -> Iterator[list[T]]:
-        """Yield what the act can change among the next `most` at which the walk looks."""
+        """Yield what the act can change of each portion, of some `most`, at which the walk looks."""
         raise NotImplementedError
 
     def portions(self, most: int) -> Iterator[list[T]]:
@@ -140,9 +139,7 @@ class _Jobs(Bulk[str]):
         self._priority = None if priority is None else validation.priority(priority)
 
     def looked(self, most: int) -> Iterator[list[str]]:
-        ids = looked(self._store, self._hidden, **self._wanted)
-        while portion := list(islice(ids, most)):
-            yield [job_id for job_id in portion if job_id]
+        return looked(self._store, self._hidden, **self._wanted)
 
     def portions(self, most: int) -> Iterator[list[str]]:
         """A moved job would be met again, so all are found first. Others are found anew just before each portion."""

@@ -51,13 +51,18 @@ def shop(node: Puppet) -> Puppet:
     return node
 
 
-def test_jobs_are_those_in_no_line_then_those_in_line_then_the_ended(shop: Puppet, coordinator: Coordinator) -> None:
+def test_jobs_are_those_in_no_line_then_those_in_line_then_the_ended(
+    shop: Puppet, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = ["customer/7/a runs", "customer/7/a waits", "stock runs", "stock waits"]
     everything = ["later", *lines, "3 seventy", "2 failed", "1 paid"]
     found = coordinator.jobs()
     assert (ids(found), found.complete, found.searched, found.after) == (everything, True, 8, "")
-    for most in (1, 2, 3, 7, 8):
-        assert all_of(coordinator, most) == everything
+    for portion, head in ((500, 20), (2, 20), (2, 1)):
+        monkeypatch.setattr("coordinator.jobs.search._PORTION", portion)
+        monkeypatch.setattr("coordinator.jobs.search._HEAD", head)
+        for most in (1, 2, 3, 7, 8):
+            assert all_of(coordinator, most) == everything
 
 
 @pytest.mark.parametrize(

@@ -188,10 +188,12 @@ end)
 local function may_fit(c, id, wanted)
   local values = redis.pcall('HMGET', c.P .. 'job:' .. id, unpack(wanted.names))
   if values.err or (wanted.states and not wanted.states[values[1]]) then return false end
-  for i, value in ipairs(values) do values[i] = string.lower(value or '') end
   for _, needle in ipairs(wanted.needles) do
     local there = false
-    for _, place in ipairs(needle[1]) do there = there or string.find(values[place + 1], needle[2], 1, true) end
+    for _, place in ipairs(needle[1]) do
+      local value = values[place + 1]
+      there = there or value and string.find(string.lower(value), needle[2], 1, true)
+    end
     if not there then return false end
   end
   return true
@@ -201,13 +203,37 @@ end
 -- args wanted ids…
 --   wanted: JSON {names, needles, states?}. names: of fields, `state` first; needles: {places in names, text} for each
 --   text of which one of these fields must have a part, in small letters; states: those that fit, a table
--- returns the ids of these records
+-- returns the places of these records among the ids, from 0
 step.define('jobs_likely', {'no-writes'}, function(c, args)
   local found, wanted = {}, cjson.decode(args[1])
   for i = 2, #args do
-    if may_fit(c, args[i], wanted) then found[#found + 1] = args[i] end
+    if may_fit(c, args[i], wanted) then found[#found + 1] = i - 2 end
   end
   return found
+end)
+
+-- lines_likely: finds the jobs in the first entries of lines whose records may fit a search.
+-- args wanted most enough keys…
+--   wanted: as for jobs_likely; '' = all; enough: after so many jobs it reads no further line
+-- returns how many lines it read, at how many jobs it looked, and {key, {{id, score} of each that may fit},
+--   {score, id}} of each line that has any, or has more entries: behind this score and id
+step.define('lines_likely', {'no-writes'}, function(c, args)
+  local found, looked, most, read = {}, 0, tonumber(args[2]), 0
+  local wanted = args[1] ~= '' and cjson.decode(args[1])
+  while looked < tonumber(args[3]) and args[4 + read] do
+    local key = args[4 + read]
+    local head = redis.call('ZRANGE', c.P .. 'line:' .. key, 0, most - 1, 'WITHSCORES')
+    local likely, rest = {}, #head == 2 * most and {head[#head], head[#head - 1]}
+    for i = 1, #head, 2 do
+      if not line.is_mark(head[i]) then
+        looked = looked + 1
+        if not wanted or may_fit(c, head[i], wanted) then likely[#likely + 1] = {head[i], head[i + 1]} end
+      end
+    end
+    if rest or likely[1] then found[#found + 1] = {key, likely, rest} end
+    read = read + 1
+  end
+  return {read, looked, unpack(found)}
 end)
 
 -- notices_take: takes ended jobs of an app whose results and links nobody has sent yet.

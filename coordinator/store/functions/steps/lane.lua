@@ -114,12 +114,3 @@ step.define('lane_release', {'allow-oom'}, function(c, args)
   audit.note(c, act, 'release', 'lane', key, first, line.holder(c, key) or '')
   return first
 end)
-
--- lines_read: reads the first entries of lines.
--- args most keys…
--- returns a list for each key, ids and scores in turns
-step.define('lines_read', {'no-writes'}, function(c, args)
-  local found, last = {}, args[1] - 1
-  for i = 2, #args do found[#found + 1] = redis.call('ZRANGE', c.P .. 'line:' .. args[i], 0, last, 'WITHSCORES') end
-  return found
-end)
