@@ -23,6 +23,7 @@ from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
 from tests.harness.leftovers import leftovers
 from tests.harness.postgres import PostgresServer
+from tests.harness.produced import Produced
 from tests.harness.proxy import Proxy
 from tests.harness.rabbitmq import RabbitServer
 from tests.harness.redis import RedisServer
@@ -47,6 +48,10 @@ def _scope(nodeid: str) -> str:
     if nodeid.startswith("tests/fleet/rabbitmq/") or ON_RABBITMQ in nodeid.partition("[")[2]:
         return ON_RABBITMQ
     return nodeid.partition("::")[0] if nodeid.startswith(TOGETHER) else nodeid
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Produced())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -17,6 +17,7 @@ from typing import IO, Any, Self
 import psutil
 from click.testing import Result
 
+from tests.harness.produced import Produced
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, python, start
 
@@ -40,7 +41,9 @@ def argv_of(*args: str) -> list[str]:
 
 def called(folder: Path, own: Mapping[str, str], *args: str) -> Done:
     """The service's command, run to its end in that folder."""
-    return python(argv_of(*args)[1:], folder, environment(**own))
+    done = python(argv_of(*args)[1:], folder, environment(**own))
+    Produced.printed(done.stdout + done.stderr)
+    return done
 
 
 def told(done: Done | Result) -> str:

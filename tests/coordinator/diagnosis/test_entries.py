@@ -1,10 +1,14 @@
 """Why an entry of the schedule does not run."""
 
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import product
 
 import pytest
 
 from coordinator import UnknownEntry
+from coordinator.author import act_of
+from coordinator.scheduler.entries import tick_id
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import Beats, entry, run, source
 
@@ -66,3 +70,66 @@ def test_a_tick_whose_lane_was_busy_leads_to_the_lane_and_one_whose_job_waits_to
     why = beats.coordinator.why(entry="n")
     assert why.codes == ["entry.skipped", "entry.due", "lane.line", "waiting.fleet"]
     beats.coordinator.cancel(job_id)
+
+
+BEATS = {"fresh": 0, "silent": 60_000, "none": None}  # ms since one stood for the source
+ENDS = ("", "skipped", "failed", "missed", "open", "ended")  # what became of the last tick
+WAYS = [
+    way
+    for way in product((False, True), (False, True), (False, True), ("", "unsent", "late"), ENDS)
+    if not (way[0] and way[2])  # what is over has no instant to leave out
+]
+
+
+def test_whatever_befalls_an_entry_its_causes_are_those_of_what_was_done_to_it(beats: Beats) -> None:
+    past = beats.now() - timedelta(days=1)
+    names = {f"e{number}": way for number, way in enumerate(WAYS)}
+    beats.beat(source(*(entry(name, 3600, last=past if way[0] else None) for name, way in names.items()))).tick()
+    expected = {name: set(done(beats, name, *way)) for name, way in names.items()}
+    schedule = beats.store.key("schedule", beats.coordinator.entries.entry("e0").source)
+    for state, silent in BEATS.items():
+        if silent is None:
+            beats.client.hdel(schedule, "seen")
+        else:
+            beats.client.hset(schedule, "seen", beats.store.now() - silent)
+        beside = {("entry.beat", "")} if state != "fresh" else set[tuple[str, str]]()
+        for name in names:
+            own = [one for one in beats.coordinator.why(entry=name).causes if one.thing == f"entry {name}"]
+            named = [(one.code, str(one.facts.get("instant", one.facts.get("omitted", "")))) for one in own]
+            found = {(code, at and str(datetime.fromisoformat(at))) for code, at in named}
+            assert found == expected[name] | beside, (names[name], state)
+    for job_id in beats.ids_in_any_order():
+        beats.coordinator.cancel(job_id)
+
+
+def done(
+    beats: Beats, name: str, over: bool, paused: bool, omitted: bool, unsent: str, end: str
+) -> Iterator[tuple[str, str]]:
+    """Do all this to an entry; yield each cause, and the instant that it names."""
+    store, hour = beats.store, instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
+    ticked, taken, act = hour - timedelta(seconds=9), hour - timedelta(seconds=8), act_of(why="a test")
+    beats.absent(name, hour - timedelta(seconds=10))
+    if end:
+        beats.take(name, ticked, claim=60_000)
+        word = {"open": "queued", "ended": "queued"}.get(end, end)
+        store.step("tick_done", name, to_ms(ticked), "dead", word, 0, to_ms(ticked), "dead beat", 100)
+    if end in ("open", "ended"):
+        job = beats.coordinator.submit(name, {"task": "sync"}, job_id=tick_id(name, ticked))
+        if end == "ended":
+            beats.coordinator.cancel(job)
+    if end and end != "ended":
+        yield "entry.job" if end == "open" else f"entry.{end}", str(ticked)
+    if unsent == "unsent":
+        beats.take(name, taken, claim=60_000)
+        yield "entry.unsent", str(taken)
+    overdue = hour - timedelta(seconds=7)
+    beats.client.hset(store.key("tick", name), "next", to_ms(overdue) if unsent == "late" else 0)
+    if unsent == "late" and not paused:
+        yield "entry.late", str(overdue)
+    if omitted:
+        yield "entry.omitted", str(beats.coordinator.entries.skip_next(name, why="a test"))
+    if paused:
+        store.step("entry_pause", name, act)
+        yield "entry.paused", ""
+    else:
+        yield "entry.over" if over else "entry.due", ""

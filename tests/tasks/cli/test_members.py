@@ -1,9 +1,11 @@
 """`coordinator members …` changes the list: with who and why, and what could not be synchronized stays out."""
 
 import json
+import random
 import ssl
 from datetime import UTC, datetime
 from getpass import getuser
+from itertools import product
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -18,6 +20,7 @@ from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.catalog.catalog import Catalog
 from tasks.harvest.silence import after
 from tasks.member_node.client import MemberUnreachable
+from tasks.member_node.member import Member
 from tasks.nodelist.xml_format import parse_nodelist
 from tasks.schedules import SYNC, lane_of
 from tasks.settings import Settings
@@ -25,7 +28,7 @@ from tests.harness.command import Done, Run, argv_of, environment, listed, refus
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python, start
 from tests.tasks.catalog.test_catalog import failed, fetched
-from tests.tasks.conftest import SAMPLE, at, document
+from tests.tasks.conftest import SAMPLE, at, document, river_with
 
 
 def last(done: Done) -> str:
@@ -342,3 +345,56 @@ def test_a_viewer_does_nothing_to_a_member_and_a_sync_is_asked_for_under_its_id(
 ) -> None:
     done = python(["-c", BY_A_VIEWER, SAMPLE[1].identifier], tmp_path, environment(**own))
     assert (done.stdout, done.returncode) == ("all were refused\n", 0), done.stderr
+
+
+WHYS = """
+import json
+from tasks import members
+from tasks.description import propose
+from tasks.service import service
+ways = json.loads({ways!r})
+for member, (listing, proposes) in ways.items():
+    if proposes:
+        propose(member, service().nodelist.listed()[member].member.model_copy(update={{"name": "Another"}}))
+    if listing == "suspended":
+        members.suspend(member, why="a test", by="ann")
+    if listing == "left":
+        members.remove(member, why="a test", by="ann")
+print(json.dumps({{member: members.why(member).codes for member in ways}}))
+"""
+
+
+def test_whatever_befalls_a_member_its_causes_are_those_of_what_was_done_to_it(
+    run: Run, own: dict[str, str], tmp_path: Path
+) -> None:
+    ways = list(product(("approved", "suspended", "left"), *[(False, True)] * 5))
+    random.Random(7).shuffle(ways)
+    known, given, expected = dict[str, tuple[str, bool]](), list[Member](), dict[str, list[str]]()
+    catalog = Catalog(Settings(data_dir=tmp_path / "data"))
+    settings = Settings(failure_delay=86400)  # none of them is asked again before the end
+    for number, (listing, unscheduled, silent, fails, misses, proposes) in enumerate(ways[:24]):
+        member = f"urn:node:m{number}"
+        known[member] = listing, proposes
+        given.append(river_with(identifier=member, **({"schedule": None} if unscheduled else {})))
+        catalog.store(
+            member, fence=1, fetched=fetched([f"a{number}"]), failed=[failed("c")] if misses else [], now=at(9)
+        )
+        if silent:
+            error = MemberUnreachable("no route", member, "https://r")
+            after(error, False, catalog, member, fence=1, now=datetime.now(UTC), settings=settings)
+        if fails:
+            catalog.ran(member, fence=1, now=at(9), outcome="failed", error="no route")
+        codes = {
+            "member.obstacle": listing != "approved",
+            "member.unscheduled": unscheduled and listing == "approved",
+            "member.silent": silent,
+            "member.failed": fails,
+            "member.objects": misses,
+            "member.proposes": proposes and listing != "left",
+        }
+        expected[member] = [code for code, there in codes.items() if there] or ["member.unseen"]
+    catalog.engine.dispose()
+    told(run("nodelist", "import", document(tmp_path, *given)))
+    done = python(["-c", WHYS.format(ways=json.dumps(known))], tmp_path, environment(**own))
+    assert json.loads(told(done)) == expected
+    assert len({tuple(codes) for codes in expected.values()}) > 15
