@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import UnknownEntry
 from coordinator.author import act_of
-from coordinator.scheduler.entries import tick_id
+from coordinator.scheduler.entry import tick_id
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import Beats, entry, run, source
 
