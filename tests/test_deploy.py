@@ -10,9 +10,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
 from coordinator import Coordinator, Settings
-from coordinator.metrics.serve import text_of
+from coordinator.metrics import registry_of
 from tests.harness.hand_node import Puppet
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -102,7 +103,7 @@ def test_the_figures_that_alerts_and_panels_name_are_there_and_sound(coordinator
     node.submit("b", on_failure="hold", rollback={"task": "shop.other"})
     for _ in range(3):
         node.finish(node.must_take(), "failed")
-    found = text_of(coordinator)
+    found = generate_latest(registry_of(coordinator))
     promtool("check", "metrics", given=found)
     shown = set(re.findall(r"^(coordinator_\w+)", found.decode(), re.MULTILINE))
     dashboard = json.loads((DEPLOY / "grafana" / "coordinator.json").read_text())

@@ -150,16 +150,19 @@ def _show_findings(found: list[Finding], as_json_: bool) -> None:
 def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
     """Print the figures for Prometheus, or serve them."""
     try:
-        from coordinator.metrics import serve  # only this command needs prometheus_client
+        from prometheus_client import generate_latest, start_http_server  # only this command needs it
+
+        from coordinator.metrics import registry_of
     except ImportError as error:
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[metrics]'") from error
+    registry = registry_of(coordinator)
     if port is None:
         coordinator.store.read("PING")  # a person wants to know that it is away
-        return click.echo(serve.text_of(coordinator).decode().rstrip())
+        return click.echo(generate_latest(registry).decode().rstrip())
     try:
-        with serve.server_of(coordinator, host, port) as server:
-            click.echo(f"http://{host}:{port}/metrics")
-            server.serve_forever()
+        _, thread = start_http_server(port, host, registry)
+        click.echo(f"http://{host}:{port}/metrics")
+        thread.join()
     except KeyboardInterrupt:
         return
     except OSError as error:

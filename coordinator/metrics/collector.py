@@ -47,6 +47,13 @@ def register(coordinator: Coordinator, registry: CollectorRegistry = REGISTRY) -
         registry.register(Collector(coordinator))
 
 
+def registry_of(coordinator: Coordinator) -> CollectorRegistry:
+    """A registry of these figures alone."""
+    registry = CollectorRegistry()
+    registry.register(Collector(coordinator))
+    return registry
+
+
 class Collector(PrometheusCollector):
     """Reads the figures of one installation, and those of its extensions."""
 
