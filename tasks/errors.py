@@ -24,7 +24,7 @@ def sentence(error: Exception) -> str | None:
         where = ".".join(map(str, first["loc"]))
         return f"{where} {str(first['input'])[:80]!r}: {first['msg'].removeprefix('Value error, ')}"
     if isinstance(error, SQLAlchemyError):
-        return f"the catalog: {str(error).splitlines()[0]}"
+        return f"the database: {str(getattr(error, 'orig', None) or error).splitlines()[0]}"
     return str(error) if isinstance(error, _PLAIN) else None
 
 

@@ -22,10 +22,10 @@ class ErrorPage:
 
 def error_page_of(error: Exception) -> ErrorPage:
     text = str(error)
-    if isinstance(error, errors.StoreUnavailable):
-        return ErrorPage(503, "Redis does not answer", text, True)
     if isinstance(error, errors.StoreRefused):
         return ErrorPage(503, "Redis refused", text, True)
+    if isinstance(error, ConnectionError):  # StoreUnavailable, or what an extension reads
+        return ErrorPage(503, "Redis does not answer" if text.startswith("Redis ") else "Out of reach", text, True)
     if isinstance(error, TimeoutError):
         return ErrorPage(503, "This page took too long", "It was given up, so that it slows no job. Narrow it.")
     if isinstance(error, errors.UnknownJob | errors.UnknownEntry | LookupError):

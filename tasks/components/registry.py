@@ -80,7 +80,8 @@ class Registry:
         return self._items(os.getpid())
 
     def _open(self, pid: int) -> Items:
-        return Items(Settings.from_environment(), may_be_newer=bool(self.coordinator.node), keeps=True)
+        at_node = bool(self.coordinator.node)
+        return Items(Settings.from_environment(), may_be_newer=at_node, keeps=at_node)
 
     def signature(self, task: str, component: str, *args: str) -> Signature:
         """A call of one of the component's tasks: POLL, WORK or RECORD."""

@@ -13,7 +13,7 @@ A migration only adds tables, and columns that may stay empty. So a node of an o
 database, with the processes that it still starts. A node, beat or command of an older version does not start there.
 
 What the dashboard asks ends with the time of its page (`coordinator.store.client.until`): each database stops a query
-that goes on behind it.
+that goes on behind it, and a PostgreSQL that lets no page in for two seconds is away.
 """
 
 import fcntl
@@ -31,6 +31,7 @@ from sqlalchemy import (
     URL,
     Column,
     Connection,
+    Dialect,
     Engine,
     ExceptionContext,
     MetaData,
@@ -69,6 +70,10 @@ Without them, a process would wait for hours for a server that is cut off. The d
 """
 
 
+PAGE_CONNECTS = 2
+"""Seconds for which a page waits for a connection to PostgreSQL: a silent one must not hold the dashboard's readers."""
+
+
 class Pooling(TypedDict, total=False):
     """Options of SQLAlchemy's connection pool."""
 
@@ -96,6 +101,7 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
     between uses.
     """
     engine = create_engine(url, connect_args=_patience(make_url(url)), **(KEPT if keeps else CLOSED))
+    event.listen(engine, "do_connect", _hasten)
     event.listen(engine, "begin", _limit)
     event.listen(engine, "handle_error", _say_too_late)
     if keeps:
@@ -126,6 +132,11 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
             _claim(connection, str(path), host)
             _update_tables(connection, group, may_be_newer)
     return engine
+
+
+def _hasten(dialect: Dialect, record: object, args: object, parameters: dict[str, object]) -> None:
+    if left() is not None and "connect_timeout" in parameters:
+        parameters["connect_timeout"] = PAGE_CONNECTS
 
 
 def _limit(connection: Connection) -> None:

@@ -89,8 +89,8 @@ class XmlStore:
             if self._last is None or self._last[0] != body:
                 self._last = body, parse_nodelist(body)
         except (OSError, safe_xml.Unreadable) as error:
-            hint = "To give one: coordinator nodelist import FILE"
-            raise NodelistUnreadable(f"{self.name}: no node list can be read there: {error}. {hint}") from error
+            why, hint = getattr(error, "strerror", None) or error, "To give one: coordinator nodelist import FILE"
+            raise NodelistUnreadable(f"{self.name}: no node list can be read there: {why}. {hint}") from error
         for problem in self._last[1].problems:
             if problem not in self._warned:
                 self._warned.add(problem)

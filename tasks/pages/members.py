@@ -17,6 +17,7 @@ from tasks.catalog.former import former
 from tasks.documents.replica_set import Keeper, OnDisk, ReplicaSet
 from tasks.nodelist.store_notes import lacking
 from tasks.nodelist.stores import Listed
+from tasks.nodelist.xml_store import NodelistUnreadable
 from tasks.pages.plain import plainly, said
 from tasks.schedules import lane_of
 from tasks.service import service
@@ -27,7 +28,11 @@ KEEPERS = 30.0  # seconds between two questions to all who keep the list
 
 def members(asked: Asked) -> Page:
     here, text = service(), asked.text("text").lower()
-    document, listed = here.nodelist.document, here.nodelist.listed()
+    document, listed, unreadable = here.nodelist.document, dict[str, Listed](), ""
+    try:
+        listed = here.nodelist.listed()
+    except NodelistUnreadable as error:  # nobody gave one yet, or it is broken
+        unreadable = str(error)
     names = [name for name in [*listed, *former(here.catalog, listed)] if text in name.lower()]
     after = asked.text("after")
     first = names.index(after) + 1 if after in names else 0
@@ -35,6 +40,7 @@ def members(asked: Asked) -> Page:
     values = {
         "rows": own.conditions_of(shown, listed, here),
         "schedules": {name: _schedule(listed[name]) for name in shown if name in listed},
+        "unreadable": unreadable,
         "count": len(names),
         "more": names[first + ROWS - 1] if len(names) > first + ROWS else "",
         "version": document.read().version,

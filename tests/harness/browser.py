@@ -1,13 +1,13 @@
 """Chromium, as people have it, and what each page must be in it: as wide as the window, and sound to axe-core."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text()
 SOUND = "axe.run({resultTypes: ['violations']}).then(r => r.violations.filter(v => /serious|critical/.test(v.impact)))"
@@ -54,3 +54,28 @@ def hold_sound(tab: Page, path: str, scrolls: bool = False) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         assert scrolls or not tab.evaluate(SCROLLS)
         assert not serious(tab)
+
+
+def away_and_back(
+    context: BrowserContext, pages: Mapping[str, str], said: str, take: Callable[[], object], give: Callable[[], object]
+) -> None:
+    """Pages that somebody looks at say what is away, as new ones do, and show what they had once it is there again.
+
+    `pages`: by path, a text on it.
+    """
+    tabs = {path: context.new_page() for path in pages}
+    for path, tab in tabs.items():
+        tab.goto(path)
+        tab.locator("[data-pulse]:has-text('live')").wait_for()
+        tab.get_by_text(pages[path]).first.wait_for()
+    take()
+    for path, tab in tabs.items():
+        tab.locator(f"[role=alert]:has-text('{said}')").wait_for()
+        later = context.new_page()
+        answer = later.goto(path)
+        assert answer
+        assert (answer.status, said in later.locator("[role=alert]").inner_text()) == (503, True)
+        later.close()
+    give()
+    for path, tab in tabs.items():
+        tab.get_by_text(pages[path]).first.wait_for()

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from celery import Celery
 from playwright.sync_api import Browser
+from sqlalchemy import make_url
 
 from coordinator import Coordinator, Extension, Forbidden
 from coordinator.author import Author, Role, acting
@@ -18,27 +20,38 @@ from tasks.pages import batches as batch_pages
 from tasks.pages import members
 from tasks.pages.plain import plainly
 from tests.coordinator.dashboard.stage import TestClient, served
-from tests.harness.browser import hold_sound, tab_of
+from tests.harness.browser import away_and_back, hold_sound, tab_of
+from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 EVIL = "<script>alert(1)</script>-RT1"
 
 
-@pytest.fixture
-def components(
-    redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Components]:
-    monkeypatch.setenv("TASKS_DATA_DIR", str(tmp_path))
-    app = Celery("press", broker="memory://", set_as_current=False)
-    components = Components(Coordinator(app, url=redis_server.url(0), prefix=prefix))
+def press() -> Celery:
+    return Celery("press", broker="memory://", set_as_current=False)
+
+
+@contextmanager
+def pressed(coordinator: Coordinator, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Components]:
+    """Two components, one behind the other, on no node."""
+    monkeypatch.setenv("TASKS_DATA_DIR", str(data))
+    components = Components(coordinator)
     components.declare("Checker", "1.0", event="Checked", past=["Data_Received"])(lambda work: None)
     components.declare("Binder", "1.0", event="Bound", past=["Checked"])(lambda work: None)
     components.coordinator.extend(batches(components))
     yield components
     components.items.engine.dispose()
-    components.coordinator.close()
-    app.close()
+    coordinator.close()
+    components.app.close()
+
+
+@pytest.fixture
+def components(
+    redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Components]:
+    with pressed(Coordinator(press(), url=redis_server.url(0), prefix=prefix), tmp_path, monkeypatch) as components:
+        yield components
 
 
 def visit(components: Components, role: Role = "operator") -> TestClient:
@@ -169,6 +182,84 @@ def test_items_and_components_are_sound_in_a_browser(components: Components, chr
         tab.get_by_text("Checked removed").wait_for()
         tab.locator("dialog [data-close]").click()
         tab.get_by_text("removed now by ann").or_(tab.get_by_text("s ago by ann")).wait_for()
+
+
+def test_items_and_their_acts_need_no_javascript(components: Components, chromium: Browser) -> None:
+    for name in ("B1-RT1", "B2-RT1"):
+        components.items.register(name)
+        look.repair(components, "ann").add(name, "Data_Received")
+    look.repair(components, "ann").add("B1-RT1", "Checked", success=False)
+    app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
+    with served(app) as address, tab_of(chromium, address, java_script_enabled=False) as tab:
+        tab.goto("/")
+        tab.get_by_role("link", name="Items").click()
+        tab.locator("[name=event]").fill("Checked")
+        tab.locator("[name=outcome]").select_option("failed")
+        tab.get_by_role("button", name="Show").click()
+        assert tab.locator("tbody th").all_inner_texts() == ["B1-RT1"]
+        tab.get_by_role("link", name="B1-RT1").click()
+        tab.locator(".head").get_by_text("Restart", exact=True).click()
+        assert "is removed, and made again" in tab.locator(".plan").inner_text()
+        tab.locator("#f-why").fill("the scan was dark")
+        tab.get_by_role("button", name="Restart").click()
+        assert "Checked removed" in tab.locator(".done").inner_text()
+        tab.get_by_role("link", name="Back").click()
+        assert "removed" in tab.locator(".course").inner_text()
+        tab.get_by_role("link", name="Components").click()
+        tab.get_by_role("link", name="Checker").click()
+        assert "no node is alive" in tab.locator(".why").inner_text()
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["dead", "silent"])
+def test_pages_say_that_their_database_is_away_and_come_back(
+    components: Components, chromium: Browser, database: str, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    url = make_url(database)
+    with Proxy(url.port or 0) as proxy:
+        monkeypatch.setenv("TASKS_DATABASE_URL", url.set(port=proxy.port).render_as_string(hide_password=False))
+        components.items.register("B1-RT1")
+        app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
+        with served(app) as address, chromium.new_context(base_url=address) as context:
+            away_and_back(
+                context,
+                {"/items": "B1-RT1", "/components": "Checker"},
+                "Out of reach",
+                proxy.swallow if silent else proxy.cut,
+                proxy.heal,
+            )
+
+
+def test_a_silent_postgresql_holds_no_reader_for_longer_than_a_page_may_take(
+    components: Components, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = make_url(database)
+    with Proxy(url.port or 0) as proxy, visit(components) as client:
+        monkeypatch.setenv("TASKS_DATABASE_URL", url.set(port=proxy.port).render_as_string(hide_password=False))
+        components.items.register("B1-RT1")
+        assert "B1-RT1" in client.get("/items").text
+        proxy.swallow()
+        answer = client.get("/items")  # else it would be a page that took too long
+        assert (answer.status_code, "the database: connection timeout" in answer.text) == (503, True)
+
+
+def test_components_say_that_redis_is_away_and_come_back(
+    own_redis: RedisServer, chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Items stand in the database alone."""
+    with pressed(Coordinator(press(), url=own_redis.url(0), timeout=0.5), tmp_path, monkeypatch) as components:
+        components.items.register("B1-RT1")
+        app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
+        with served(app) as address, chromium.new_context(base_url=address) as context:
+            items = context.new_page()
+            items.goto("/items")
+
+            def take() -> None:
+                own_redis.kill()
+                answer = items.goto("/items")
+                assert answer
+                assert (answer.status, items.locator("tbody th").inner_text()) == (200, "B1-RT1")
+
+            away_and_back(context, {"/components": "Checker"}, "Redis does not answer", take, own_redis.start)
 
 
 def test_components_say_what_they_work_on_or_why_they_are_idle(components: Components) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser
+from sqlalchemy import make_url
 
 from coordinator import Coordinator
-from tests.harness.browser import hold_sound, tab_of
+from tests.harness.browser import away_and_back, hold_sound, tab_of
 from tests.harness.command import ROOT, Run, argv_of, environment, told
 from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.tasks.conftest import RIVER, SAMPLE, document
 
@@ -21,8 +23,19 @@ TOKEN = "a-token-for-tests"
 
 
 @pytest.fixture
-def own(own: dict[str, str], own_redis: RedisServer) -> dict[str, str]:
-    return own | {"COORDINATOR_URL": own_redis.url(0), "CELERY_BROKER_URL": own_redis.url(5)}
+def between(database: str) -> Iterator[Proxy]:
+    """Stands between the service and a PostgreSQL of its own."""
+    with Proxy(make_url(database).port or 0) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def own(own: dict[str, str], own_redis: RedisServer, request: pytest.FixtureRequest) -> dict[str, str]:
+    own = own | {"COORDINATOR_URL": own_redis.url(0), "CELERY_BROKER_URL": own_redis.url(5)}
+    if not hasattr(request, "param"):
+        return own
+    port = request.getfixturevalue("between").port
+    return own | {"TASKS_DATABASE_URL": str(make_url(request.getfixturevalue("database")).set(port=port))}
 
 
 @pytest.fixture
@@ -65,6 +78,38 @@ def test_members_are_found_read_and_acted_on(listing: None, browser: httpx.Clien
     said = browser.post("/act/member-reset", data=sent, headers={"Sec-Fetch-Site": "same-origin"}).text
     assert 'class="done"' in said, said
     assert "a wrong base" in browser.get("/actions").text
+
+
+def test_before_the_first_list_the_page_says_how_to_give_one(browser: httpx.Client) -> None:
+    page = browser.get("/members")
+    assert (page.status_code, 'class="nothing"' in page.text) == (200, True)
+    assert "To give one: coordinator nodelist import FILE" in page.text
+
+
+def test_members_and_their_acts_need_no_javascript(listing: None, browser: httpx.Client, chromium: Browser) -> None:
+    with tab_of(chromium, str(browser.base_url), java_script_enabled=False) as tab:
+        tab.goto(f"/members?token={TOKEN}")
+        tab.locator("[name=text]").fill(RIVER.identifier)
+        tab.get_by_role("button", name="Show").click()
+        tab.get_by_role("link", name=RIVER.identifier).click()
+        tab.get_by_role("link", name="Suspend").click()
+        tab.locator("#f-why").fill("its disks are full")
+        tab.get_by_role("button", name="Suspend").click()
+        assert "is suspended" in tab.locator(".done").inner_text()
+        tab.get_by_role("link", name="Back").click()
+        assert "it is not approved" in tab.locator("main").inner_text()
+        assert tab.get_by_role("link", name="Approve").count()
+
+
+@pytest.mark.parametrize("own", ["dead", "silent"], indirect=True)
+def test_members_say_that_their_database_is_away_and_come_back(
+    listing: None, browser: httpx.Client, chromium: Browser, between: Proxy, request: pytest.FixtureRequest
+) -> None:
+    silent = "silent" in request.node.name
+    with chromium.new_context(base_url=str(browser.base_url)) as context:
+        context.new_page().goto(f"/?token={TOKEN}")
+        pages = {"/members": f"{len(SAMPLE)} members", f"/member?id={RIVER.identifier}": "Base URL"}
+        away_and_back(context, pages, "Out of reach", between.swallow if silent else between.cut, between.heal)
 
 
 def test_a_refresh_is_followed_in_a_browser_until_redis_is_gone(
