@@ -1,22 +1,24 @@
 """Write docs/screens/*.png, the dashboard over a busy fleet: make pictures
 
-It starts a Redis, two workers and the dashboard, keeps them busy for a while, and looks at the pages with Chromium.
+It starts a Redis, two workers and the dashboard, keeps them busy for a while, and looks at the pages with Chromium; and
+so beside the demos, for the pages of the service.
 """
 
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from celery import chain
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from coordinator.local.redis import EmbeddedRedis, free_port
 
@@ -28,27 +30,70 @@ STOCK, LABEL = "stock/shelf-7", "order/1031"
 
 
 @contextmanager
-def running(*commands: list[str]) -> Iterator[None]:
+def running(*commands: list[str], folder: Path = ROOT, env: Mapping[str, str] | None = None) -> Iterator[None]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = [subprocess.Popen(command, cwd=ROOT / "docs", **quiet) for command in commands]
+    started = [subprocess.Popen(command, cwd=folder, env=env, **quiet) for command in commands]
     try:
         yield
     finally:
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(30)
+            process.wait(60)
+
+
+@contextmanager
+def page_of(site: str) -> Iterator[Page]:
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_context(viewport={"width": WIDE, "height": HIGH}).new_page()
+        page.goto(f"{site}/?token={TOKEN}")
+        yield page
+        browser.close()
+
+
+def shoot(page: Page, name: str, address: str) -> None:
+    page.goto(address)
+    page.wait_for_timeout(2500)
+    page.screenshot(path=SCREENS / f"{name}.png")
+    print(f"{name}.png: {(SCREENS / f'{name}.png').stat().st_size // 1024} KiB")
 
 
 def main() -> None:
     SCREENS.mkdir(exist_ok=True)
+    the_service("members")
+    the_service("items", "--batches")
+    the_shop()
+
+
+def the_service(name: str, *options: str) -> None:
+    """The page of this name, beside a demo."""
+    with tempfile.TemporaryDirectory() as folder:
+        demo = [sys.executable, "-m", "examples.demo", "--no-flower", "--data", folder, *options]
+        with running(demo):
+            while not (file := Path(folder, "environment")).exists() or not file.read_text():
+                time.sleep(0.2)
+            words = [word for word in shlex.split(file.read_text()) if "=" in word]
+            own = os.environ | dict(word.split("=", 1) for word in words)
+            if options:
+                own["TASKS_COMPONENTS"] = "examples.batches.pipeline"
+            port = str(free_port())
+            dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", "dashboard", "--port", port]
+            with running([*dashboard, "--token", TOKEN], env=own):
+                time.sleep(40)
+                with page_of(f"http://127.0.0.1:{port}") as page:
+                    shoot(page, name, f"http://127.0.0.1:{port}/{name}")
+
+
+def the_shop() -> None:
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(folder) as redis:
         os.environ |= {"SHOP_BROKER": redis.url.removesuffix("/0") + "/1", "COORDINATOR_URL": redis.url}
         sys.path.insert(0, str(ROOT / "docs"))
         port = str(free_port())
         celery = [sys.executable, "-m", "celery", "-A", "busy_shop", "worker", "-c", "3"]
         dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "busy_shop", "dashboard", "--port", port]
-        with running([*celery, "-n", "n1@alpha"], [*celery, "-n", "n2@beta"], [*dashboard, "--token", TOKEN]):
+        commands = [*celery, "-n", "n1@alpha"], [*celery, "-n", "n2@beta"], [*dashboard, "--token", TOKEN]
+        with running(*commands, folder=ROOT / "docs"):
             photograph(f"http://127.0.0.1:{port}")
 
 
@@ -78,16 +123,9 @@ def photograph(site: str) -> None:
         "overview": "/", "lane": f"/lane?key={STOCK}", "why": f"/job?id={waiting[5]}",
         "waits": f"/job?id={label}", "failed": "/jobs?state=failed", "actions": "/actions",
     }  # fmt: skip
-    with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_context(viewport={"width": WIDE, "height": HIGH}).new_page()
-        page.goto(f"{site}/?token={TOKEN}")
+    with page_of(site) as page:
         for name, path in pages.items():
-            page.goto(site + path)
-            page.wait_for_timeout(2500)
-            page.screenshot(path=SCREENS / f"{name}.png")
-            print(f"{name}.png: {(SCREENS / f'{name}.png').stat().st_size // 1024} KiB")
-        browser.close()
+            shoot(page, name, site + path)
     over.set()
     for job_id in waiting:
         coordinator.cancel(job_id, why="the pictures are made")

@@ -192,7 +192,7 @@ def _release_grab(asked: Asked) -> str:
 
 
 def _flush(asked: Asked) -> str:
-    return f"{asked.coordinator.sorter(asked.text('name')).flush(**_acting(asked))} orders were put in line."
+    return f"Orders put in line: {asked.coordinator.sorter(asked.text('name')).flush(**_acting(asked))}."
 
 
 def _add_order(asked: Asked) -> str:
@@ -210,7 +210,7 @@ def _add_order(asked: Asked) -> str:
 def _retarget(asked: Asked) -> str:
     done = asked.coordinator.retarget(asked.text("old"), asked.text("new"), **_acting(asked))
     left = f" {done.at_work} at work stay as they are: do it again later." if done.at_work else ""
-    return f"{done.jobs:,} jobs have the new task.{left}"
+    return f"Jobs with the new task: {done.jobs:,}.{left}"
 
 
 def _retarget_plan(asked: Asked) -> list[str]:

@@ -160,7 +160,7 @@ class Site:
         try:
             return made() if visit and visit.form else await self.read(made)  # after an act, nothing is read
         except Exception as error:
-            page = trouble_page(error_page_of(error), show.url("/") if path.startswith("/act/") else "")
+            page = trouble_page(error_page_of(error), *self._above(path))
             return page.status, self._text(page, asked, frame, visit, path)
 
     def _text(self, page: Page, asked: Asked, frame: str, visit: Visit | None, path: str) -> str:
@@ -170,6 +170,12 @@ class Site:
             "links": self._links, "values": asked.values, "lives": path in self._views,
         }  # fmt: skip
         return self._templates.get_template(page.template).render(around | dict(page.values))
+
+    def _above(self, path: str) -> tuple[str, str]:
+        """The address and title of the page of the bar to which a page belongs, else of the overview."""
+        tabs = [tab for part in self._parts for tab in part.tabs]
+        tab = next((tab for tab in tabs if path in (tab.path, *tab.also)), tabs[0])
+        return show.url(tab.path), tab.title
 
     async def _act(self, request: Request) -> Response:
         """Show an act's form, or do the act."""
@@ -227,7 +233,7 @@ class Site:
         visit: Visit = request.scope[VISIT]
         root, path = _place(request)
         show.root.set(root)
-        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."))
+        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."), *self._above(path))
         asked = self._asked({}, visit.author)
         return HTMLResponse(self._text(page, asked, "page.html", visit, path), 404)
 

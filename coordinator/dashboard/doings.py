@@ -70,9 +70,9 @@ class Doings:
         return self.of(asked).page()
 
 
-def trouble_page(trouble: ErrorPage, back: str = "") -> Page:
-    """`back`: the page to go on with after an act that failed."""
-    return Page("trouble.html", trouble.title, {"trouble": trouble, "back": back}, trouble.status)
+def trouble_page(trouble: ErrorPage, back: str, title: str = "") -> Page:
+    """`back`: the page to go on with, of this title."""
+    return Page("trouble.html", trouble.title, {"trouble": trouble, "back": back, "to": title}, trouble.status)
 
 
 def _do(doing: Doing, asked: Asked) -> None:

@@ -26,7 +26,9 @@ root: ContextVar[str] = ContextVar("coordinator_root", default="")
 
 MOST_TEXT = 4000  # characters of one value that a page shows
 _JUST = 5.0  # seconds
+_FAR = 100 * 86400.0  # seconds; then the date says more
 _UTC = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?Z)")
+_ENDS = re.compile(r"(?<=[._/@-])")
 _CELL = re.compile(r"<t[dh](?= |>)")
 _TRIED = frozenset({"raised", "timed_out", "lost", "conflict", "stopped", "handed"})
 
@@ -56,7 +58,7 @@ def _since(when: datetime | int | None, past: str, now: str = "") -> Markup:
         return Markup("–")
     seconds = (datetime.now(UTC) - when).total_seconds()
     text = past.format(span_text(seconds)) if seconds >= 0 else f"in {span_text(-seconds)}"
-    text = now if now and 0 <= seconds < _JUST else text
+    text = now if now and 0 <= seconds < _JUST else f"{when:%F}" if abs(seconds) > _FAR else text
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(when.isoformat(), moment(when), text)
 
 
@@ -152,6 +154,11 @@ def short(name: str) -> str:
     return name if len(name) < 20 else f"{name[:8]}…"
 
 
+def breakable(name: str) -> Markup:
+    """A long name, which may go on in the next line behind a dot, a dash and the like."""
+    return Markup("<wbr>").join(_ENDS.split(name) if len(name) > 20 else [name])
+
+
 def labelled(rows: str, heads: Sequence[str]) -> Markup:
     """The rows of a table; each cell names the head of its column, which a telephone shows beside it."""
     names = [Markup(head.lstrip("-=")).striptags() for head in heads]
@@ -237,8 +244,8 @@ def spark(values: Sequence[float], label: str, kind: str = "succeeded") -> Marku
 
 
 FILTERS: dict[str, Callable[..., object]] = {
-    "age": age, "ago": ago, "at": at, "by": by, "chain": chain, "due": due, "labelled": labelled,
-    "lane": shown_lane, "linked": linked,
+    "age": age, "ago": ago, "at": at, "breakable": breakable, "by": by, "chain": chain, "due": due,
+    "labelled": labelled, "lane": shown_lane, "linked": linked,
     "many": many, "parts": parts, "runs": runs, "short": short, "shown": shown, "span": span, "timed": timed,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., object]] = {

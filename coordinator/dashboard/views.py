@@ -181,7 +181,7 @@ def node(asked: Asked) -> Page:
     name = asked.text("name")
     found = next((one for one in asked.coordinator.nodes() if one.name == name), None)
     if found is None:
-        raise LookupError(f"no node {name} is alive")
+        raise LookupError(f"no node {name} is alive; the page Nodes says who is, and who was drained or died")
     why = asked.coordinator.why(node=name) if found.running < found.capacity else None
     at_work = asked.coordinator.jobs(state="running", node=name, most=ROWS).jobs
     hour = {state: _count(asked, JobFilter(state=state, node=name, since="1h")) for state in ("succeeded", "failed")}

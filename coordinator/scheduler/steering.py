@@ -194,7 +194,7 @@ class Entries:
         names = {name.decode() for source in sources for name in read("SMEMBERS", key("schedule-entries", source))}
         chosen = sorted(name for name in names if name.startswith(prefix) and name > after)[:most]
         pages = (chosen[start : start + _PAGE] for start in range(0, len(chosen), _PAGE))
-        return [entry for page in pages for entry in self._read(page, 1)]
+        return [entry for page in pages for entry in self._read(page, 2)]  # the next may be omitted
 
     def history(self, name: str) -> list[EntryEvent]:
         """Read the outcomes of the entry's last hundred ticks, or ten where there are above 1,000 entries.

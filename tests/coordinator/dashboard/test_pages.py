@@ -63,9 +63,21 @@ def test_each_page_of_an_empty_installation_says_so(coordinator: Coordinator, vi
     assert 'class="nothing"' in answer.text
 
 
-@pytest.mark.parametrize("path", ["/job?id=nobody", "/node?name=nobody", "/entry?name=nobody", "/nope", "/act/nope"])
-def test_what_is_not_there_is_a_page_that_says_so(coordinator: Coordinator, visit: Visit, path: str) -> None:
-    assert visit(coordinator).get(path).status_code == 404
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [
+        ("/job?id=nobody", '/jobs">Back to Jobs'),
+        ("/node?name=nobody", '/nodes">Back to Nodes'),
+        ("/entry?name=nobody", '/schedule">Back to Schedule'),
+        ("/nope", '/">Back to Overview'),
+        ("/act/nope", '/">Back to Overview'),
+    ],
+)
+def test_what_is_not_there_is_a_page_that_says_so_and_leads_on(
+    coordinator: Coordinator, visit: Visit, path: str, above: str
+) -> None:
+    answer = visit(coordinator).get(path)
+    assert (answer.status_code, f'href="{above}<' in answer.text) == (404, True)
 
 
 @pytest.mark.parametrize("path", ["/lanes?state=odd", "/lane", "/act/limit?key="])
@@ -76,6 +88,7 @@ def test_a_wrong_address_is_said_and_names_the_way_out(coordinator: Coordinator,
         assert "whole number from 0 to 1000" in answer.text
     else:
         answer = client.get(path)
+        assert 'href="/lanes">Back to Lanes<' in answer.text
     assert answer.status_code == 400
 
 
@@ -195,7 +208,7 @@ def test_an_order_is_added_and_jobs_get_another_task_on_a_page(coordinator: Coor
     renamed = {"old": "shop.work", "new": "shop.other"} | said
     planned = client.post("/api/act/retarget?dry_run=true", json=renamed).json()["plan"]
     assert planned[0] == "job s/1, collected, becomes collected, shop.other"
-    assert "1 jobs have the new task." in client.post("/act/retarget", data=renamed).text
+    assert "Jobs with the new task: 1." in client.post("/act/retarget", data=renamed).text
     assert [(one.act, one.ticket) for one in coordinator.actions()] == [("retarget", "OPS-7"), ("add", "OPS-7")]
     assert coordinator.job("s/1").task == "shop.other"
     eve = visit(coordinator, Author("eve", "viewer"))
@@ -209,7 +222,7 @@ DONE: dict[str, tuple[dict[str, str], str]] = {
     "cancel": ({"id": "waits"}, "The job is cancelled"),
     "retry": ({"id": "held"}, "The job is ready"),
     "move": ({"id": "waits", "to": "front"}, "its new place; it is waiting"),
-    "retarget": ({"old": "shop.work", "new": "shop.work"}, " jobs have the new task."),
+    "retarget": ({"old": "shop.work", "new": "shop.work"}, "Jobs with the new task: "),
     "sorter-add": ({"name": "files", "order": "c", "key": "file", "task": "shop.work"}, "The sorter holds it as job"),
     "cancel-all": ({"key": "till"}, "Done, on 2 jobs"),
     "retry-all": ({"state": "held"}, "Done, on 1 job."),
@@ -230,7 +243,7 @@ DONE: dict[str, tuple[dict[str, str], str]] = {
     "entry-run": ({"name": "nightly"}, "A beat runs it"),
     "entry-change": ({"name": "nightly", "schedule": "0 0 3 * * ?"}, "has its new schedule"),
     "entry-restore": ({"name": "weekly"}, "has its own schedule"),
-    "flush": ({"name": "files"}, "1 orders were put in line"),
+    "flush": ({"name": "files"}, "Orders put in line: 1."),
     "requeue": ({"id": "nobody"}, "It is there no more"),
     "discard": ({"id": "nobody"}, "It was gone already"),
     "release-grab": ({"key": "backup", "instance": "monday", "attempt": "1"}, "It was taken from host-a"),
@@ -286,6 +299,64 @@ def test_each_act_is_done_by_its_form_and_not_for_a_viewer(steered: Coordinator,
             assert steered.actions() == before
         else:
             assert (answer.status_code, said in unescape(answer.text)) == (200, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("limit", {"key": "till", "limit": "many"}, "limit is a whole number from 0 to 1000, not many"),
+        ("limit-all", {"key": "til*", "limit": "-1"}, "limit is a whole number from 0 to 1000, not -1"),
+        ("pause", {"key": ""}, "a key is text that is not empty"),
+        ("pause-all", {"key": ""}, "name at least one, such as key"),
+        ("move", {"id": "waits", "priority": "high"}, "priority is a whole number from -255 to 255, not high"),
+        ("move", {"id": "waits", "to": "middle"}, "to 'middle': one of back, front"),
+        ("move", {"id": "runs"}, "job runs is running: only one that waits can be moved"),
+        ("cancel", {"id": "nobody"}, "no job is kept under the id 'nobody'"),
+        ("cancel-all", {}, "name at least one, such as state or key"),
+        ("cancel-all", {"since": "lately"}, "since 'lately': give an instant, or a span such as 15m, 1h, 2d"),
+        ("retry-all", {"state": "waiting"}, "not on waiting"),
+        ("drain", {"name": ""}, "give 1 to 512 bytes of text"),
+        ("entry-change", {"name": "nightly", "schedule": "often"}, "write sec min hour mday mon wday [year]"),
+        ("entry-skip", {"name": "nobody"}, "no entry 'nobody' in the schedule"),
+        ("retarget", {"old": "shop.work", "new": "shop.nope"}, "no living node has the task 'shop.nope'"),
+        ("sorter-add", {"name": "files", "order": "z", "key": "", "task": "shop.work"}, "a key is text"),
+        ("release-grab", {"key": "backup", "instance": "monday", "attempt": "one"}, "attempt is a whole number"),
+    ],
+)
+def test_what_is_wrong_with_an_act_is_named_with_the_way_out_and_nothing_is_done(
+    steered: Coordinator, visit: Visit, name: str, values: dict[str, str], said: str
+) -> None:
+    before = steered.actions()
+    answer = visit(steered).post(f"/act/{name}", data={"why": "so", **values})
+    assert answer.status_code in (400, 404)
+    assert said in unescape(answer.text)
+    assert steered.actions() == before
+
+
+def test_of_two_operators_who_do_the_same_at_once_the_second_is_told_so(coordinator: Coordinator, visit: Visit) -> None:
+    forms, told = {}, dict[str, str]()
+    for name in ("ulla", "tim"):
+        client = visit(coordinator, Author(name), **OURS)
+        token = re.search(r'name="_token" value="(\w+)"', client.get("/act/pause?key=stock").text)
+        assert token
+        forms[name] = client, {"_token": token[1], "key": "stock", "why": f"says {name}"}
+
+    def send(name: str) -> None:
+        client, form = forms[name]
+        told[name] = client.post("/act/pause", data=form).text
+
+    threads = [threading.Thread(target=send, args=(name,)) for name in forms]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    [first] = [name for name, text in told.items() if "The lane is paused." in text]
+    [second] = [name for name, text in told.items() if "It was paused already." in text]
+    assert {first, second} == {"ulla", "tim"}
+    pause = coordinator.lane("stock").pause
+    assert pause
+    assert (pause["by"], [one.by for one in coordinator.actions()]) == (first, [first])
+    coordinator.resume("stock")
 
 
 def test_no_act_was_left_out_here() -> None:

@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from celery.schedules import crontab
 
-from coordinator import InvalidJob, UnknownEntry
+from coordinator import Coordinator, InvalidJob, UnknownEntry
 from coordinator.author import act_of
-from coordinator.scheduler.entry import tick_id
+from coordinator.scheduler.entry import Entry, tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
@@ -85,6 +85,13 @@ def test_the_next_instant_is_left_out_once_and_who_did_it_stands_in_the_history(
     assert [one.at for one in found if one.word == "omitted"] == [left_out]
     assert [(one.by, one.why) for one in found if one.kind == "act"] == [("ann", "holiday")]
     assert beats.coordinator.entries.entry("n").omitted is None
+
+
+def test_a_list_of_entries_has_the_instant_behind_the_one_that_is_left_out(coordinator: Coordinator) -> None:
+    coordinator.entries.put(Entry("n", "0 0 2 * * ?", "shop.work", key="night"))
+    left_out = coordinator.entries.skip_next("n", why="holiday")
+    [listed] = coordinator.entries.all()
+    assert listed.next == coordinator.entries.entry("n").next == left_out + timedelta(days=1)
 
 
 def test_no_instant_is_left_out_where_only_beats_know_the_next_one_and_none_runs(beats: Beats) -> None:
