@@ -39,7 +39,7 @@ def running(*commands: list[str], folder: Path = ROOT, env: Mapping[str, str] | 
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(60)
+            process.wait(300)  # a busy machine
 
 
 @contextmanager

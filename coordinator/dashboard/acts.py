@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import cast
 
 from markupsafe import Markup
@@ -224,29 +225,15 @@ def _requeue(asked: Asked) -> str:
     return "The request is in its queue again." if done else "It is there no more."
 
 
-def _discard(asked: Asked) -> str:
-    return (
-        "It is forgotten." if asked.coordinator.discard(asked.text("id"), **_acting(asked)) else "It was gone already."
-    )
-
-
 def _refused(_: Asked) -> str:
     return url("/refused")
 
 
-def _steer(call: str, done: str, nothing: str) -> Callable[[Asked], str]:
-    """An act on a lane or a node, which says whether it changed anything."""
+def _steer(call: str, name: str, done: str, nothing: str) -> Callable[[Asked], str]:
+    """An act on the thing of this name, which says whether it changed anything."""
 
     def do(asked: Asked) -> str:
-        thing = asked.text("name" if call.endswith("drain") else "key")
-        return done if getattr(asked.coordinator, call)(thing, **_acting(asked)) else nothing
-
-    return do
-
-
-def _entry(call: str, done: str, nothing: str) -> Callable[[Asked], str]:
-    def do(asked: Asked) -> str:
-        changed = getattr(asked.coordinator.entries, call)(asked.text("name"), **_acting(asked))
+        changed = attrgetter(call)(asked.coordinator)(asked.text(name), **_acting(asked))
         return done if changed else nothing
 
     return do
@@ -278,26 +265,28 @@ ACTS: Mapping[str, Act] = {
                    "without rollback; the next job starts. Lane"), _release, _LANE, _planned(_release_plan),
                    grave=True),
     "pause": Act("Pause", ["key"], _of("key", "Starts nothing more, until somebody resumes it. Lane"),
-                 _steer("pause", "The lane is paused.", "It was paused already."), _LANE),
+                 _steer("pause", "key", "The lane is paused.", "It was paused already; now your reason stands there."),
+                 _LANE),
     "resume": Act("Resume", ["key"], _of("key", "Lets it go on: lane"),
-                  _steer("resume", "The lane goes on.", "It was not paused."), _LANE),
+                  _steer("resume", "key", "The lane goes on.", "It was not paused."), _LANE),
     "limit": Act("Limit", ["key"], _of("key", "Lets so many jobs run at once in lane"), _limit, _LANE,
                  fields=[LIMIT]),
     "drain": Act("Drain", ["name"], _of("name", "Gives nothing new to it; its jobs end there. Node"),
-                 _steer("drain", "The node drains.", "It drained already."), _NODE),
+                 _steer("drain", "name", "The node drains.", "It drained already."), _NODE),
     "undrain": Act("Undrain", ["name"], _of("name", "Gives work again to node"),
-                   _steer("undrain", "The node has work again.", "It did not drain."), _NODE),
+                   _steer("undrain", "name", "The node has work again.", "It did not drain."), _NODE),
     "entry-pause": Act("Pause", ["name"], _of("name", "Sends no tick, until somebody resumes it. Entry"),
-                       _entry("pause", "The entry is paused.", "It is paused already."), _ENTRY),
+                       _steer("entries.pause", "name", "The entry is paused.", "It is paused already."), _ENTRY),
     "entry-resume": Act("Resume", ["name"], _of("name", "Sends ticks again: entry"),
-                        _entry("resume", "The entry goes on.", "It was not paused."), _ENTRY),
+                        _steer("entries.resume", "name", "The entry goes on.", "It was not paused."), _ENTRY),
     "entry-skip": Act("Skip the next", ["name"], _of("name", "Leaves out the next instant of entry"), _skip, _ENTRY),
     "entry-run": Act("Run now", ["name"], _of("name", "Runs once, out of turn: entry"), _run, _ENTRY),
     "entry-change": Act("Change", ["name"], _of("name", "Counts by another schedule until it is restored: entry"),
                         _change, _ENTRY,
                         fields=[Field("schedule", "Schedule", hint="sec min hour mday mon wday: 0 */5 * * * ?")]),
     "entry-restore": Act("Restore", ["name"], _of("name", "Has its own schedule again: entry"),
-                         _entry("restore", "The entry has its own schedule.", "It has it already."), _ENTRY),
+                         _steer("entries.restore", "name", "The entry has its own schedule.", "It has it already."),
+                         _ENTRY),
     "flush": Act("Flush", ["name"], _of("name", "Puts its orders in line now: sorter"), _flush,
                  lambda _: url("/sorters")),
     "sorter-add": Act("Add an order", ["name"], _of("name", "Adds an order to sorter"), _add_order,
@@ -308,7 +297,8 @@ ACTS: Mapping[str, Act] = {
                     lambda _: url("/jobs"), _retarget_plan, [Field("new", "New task")]),
     "requeue": Act("Requeue", ["id"], _of("id", "Puts it into its queue again: request"), _requeue, _refused,
                    fields=[Field("edited", "In its place", hint="this JSON; empty: the request as it was")]),
-    "discard": Act("Discard", ["id"], _of("id", "Forgets the request"), _discard, _refused, grave=True),
+    "discard": Act("Discard", ["id"], _of("id", "Forgets the request"),
+                   _steer("discard", "id", "It is forgotten.", "It was gone already."), _refused, grave=True),
     "release-grab": Act("Release", ["key", "instance", "attempt"],
                         _of("instance", "Takes it from its winner: instance"),
                         _release_grab, _back("/grabs", "key"), grave=True),

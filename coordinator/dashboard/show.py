@@ -39,10 +39,6 @@ def url(path: str, **values: object) -> str:
     return root.get() + path + (f"?{urlencode(given)}" if given else "")
 
 
-def static(name: str) -> str:
-    return f"{root.get()}/static/{name}"
-
-
 def at(when: datetime | int | None) -> Markup:
     """An instant in UTC, which the page shows in the viewer's time zone; a number is ms since the epoch."""
     when = instant(when) if isinstance(when, int) else when
@@ -249,5 +245,5 @@ FILTERS: dict[str, Callable[..., object]] = {
     "many": many, "parts": parts, "runs": runs, "short": short, "shown": shown, "span": span, "timed": timed,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., object]] = {
-    "meter": meter, "run_bar": run_bar, "shares": shares, "spark": spark, "static": static, "url": url,
+    "meter": meter, "run_bar": run_bar, "shares": shares, "spark": spark, "url": url,
 }  # fmt: skip

@@ -14,7 +14,8 @@ from coordinator.dashboard.show import job_link, url
 from tasks import members as own
 from tasks.app import coordinator
 from tasks.catalog.former import former
-from tasks.documents.replica_set import Keeper, OnDisk, ReplicaSet
+from tasks.documents.document import Document
+from tasks.documents.replica_set import Keeper, OnDisk
 from tasks.nodelist.store_notes import lacking
 from tasks.nodelist.stores import Listed
 from tasks.nodelist.xml_store import NodelistUnreadable
@@ -37,6 +38,7 @@ def members(asked: Asked) -> Page:
     after = asked.text("after")
     first = names.index(after) + 1 if after in names else 0
     shown = names[first : first + ROWS]
+    kept, keepers = asked.keep("keepers", KEEPERS, lambda: _keepers(document))
     values = {
         "rows": own.conditions_of(shown, listed, here),
         "schedules": {name: _schedule(listed[name]) for name in shown if name in listed},
@@ -44,7 +46,8 @@ def members(asked: Asked) -> Page:
         "count": len(names),
         "more": names[first + ROWS - 1] if len(names) > first + ROWS else "",
         "version": document.read().version,
-        "keepers": asked.keep("keepers", KEEPERS, lambda: _keepers(document.replica_set)),
+        "kept": kept,
+        "keepers": keepers,
         "store": here.nodelist.store.name,
         "pending": len(lacking(document)),
     }
@@ -55,11 +58,14 @@ def _schedule(listed: Listed) -> str:
     return " ".join(listed.member.schedule.parts) if listed.member.schedule else "–"
 
 
-def _keepers(kept: ReplicaSet) -> list[tuple[Keeper, OnDisk | None]]:
-    """Who keeps the list, and what each has on its disk; None of one that does not answer within a second."""
+def _keepers(document: Document) -> tuple[int, list[tuple[Keeper, OnDisk | None]]]:
+    """The version of the list, then who keeps it, and what each has on its disk; None of one that does not answer
+    within a second.
+    """
+    version, kept = document.read().version, document.replica_set
     keepers = kept.keepers()
     disks = kept.look({keeper.name for keeper in keepers if keeper.living}, 1.0)
-    return [(keeper, disks.get(keeper.name)) for keeper in keepers]
+    return version, [(keeper, disks.get(keeper.name)) for keeper in keepers]
 
 
 def member(asked: Asked) -> Page:

@@ -12,6 +12,7 @@ from starlette.routing import Mount
 from coordinator import Coordinator
 from coordinator.author import Author
 from coordinator.dashboard import dashboard
+from coordinator.dashboard.views import VIEWS
 from tests.coordinator.dashboard.stage import EVIL, PAGES, TOKEN, Stage, flowered, served
 from tests.harness.browser import hold_sound, serious, tab_of
 from tests.harness.redis import RedisServer
@@ -154,10 +155,21 @@ def test_the_keyboard_finds_and_goes(page: Page, stage: Stage) -> None:
     page.wait_for_url("**/job?id=*")
 
 
-def test_a_viewer_sees_no_act(chromium: Browser, stage: Stage) -> None:
-    with served(dashboard(stage.coordinator, auth=lambda _: Author("vera", "viewer"))) as address:
+@pytest.mark.parametrize("path", sorted(set(VIEWS) - {"/lane", "/job", "/node", "/entry"}))
+def test_each_page_of_an_empty_installation_is_sound(chromium: Browser, coordinator: Coordinator, path: str) -> None:
+    app = dashboard(coordinator, auth=lambda _: Author("ulla"))
+    with served(app) as address, tab_of(chromium, address) as tab:
+        hold_sound(tab, path)
+        assert tab.locator(".nothing").count()
+
+
+@pytest.mark.parametrize("door", ["alone", "flower"])
+def test_a_viewer_sees_no_act(chromium: Browser, shop: Celery, door: str) -> None:
+    """In Flower without a login, everybody is one."""
+    alone = dashboard(shop.coordinator, auth=lambda _: Author("vera", "viewer"))
+    with served(alone) if door == "alone" else flowered(shop) as address:
         tab = chromium.new_page()
-        tab.goto(f"{address}/lane?key=stock")
+        tab.goto(f"{address}{'/coordinator' * (door == 'flower')}/lane?key=stock")
         assert tab.get_by_text("read only").count()
         assert not tab.locator("main .button").count()
         tab.close()

@@ -351,11 +351,11 @@ def test_of_two_operators_who_do_the_same_at_once_the_second_is_told_so(coordina
     for one in threads:
         one.join()
     [first] = [name for name, text in told.items() if "The lane is paused." in text]
-    [second] = [name for name, text in told.items() if "It was paused already." in text]
+    [second] = [name for name, text in told.items() if "It was paused already; now your reason stands there." in text]
     assert {first, second} == {"ulla", "tim"}
     pause = coordinator.lane("stock").pause
     assert pause
-    assert (pause["by"], [one.by for one in coordinator.actions()]) == (first, [first])
+    assert (pause["by"], [one.by for one in coordinator.actions()]) == (second, [second, first])
     coordinator.resume("stock")
 
 

@@ -12,11 +12,17 @@ from playwright.sync_api import Browser
 from sqlalchemy import make_url
 
 from coordinator import Coordinator
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from tasks.app import NODELIST
+from tasks.documents.document import Document
+from tasks.documents.replica import Replica
 from tests.harness.browser import away_and_back, hold_sound, tab_of
 from tests.harness.command import ROOT, Run, argv_of, environment, told
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 from tests.tasks.conftest import RIVER, SAMPLE, document
 
 TOKEN = "a-token-for-tests"
@@ -84,6 +90,26 @@ def test_before_the_first_list_the_page_says_how_to_give_one(browser: httpx.Clie
     page = browser.get("/members")
     assert (page.status_code, 'class="nothing"' in page.text) == (200, True)
     assert "To give one: coordinator nodelist import FILE" in page.text
+
+
+def test_who_keeps_the_list_is_not_behind_because_the_list_went_on_since_he_was_asked(
+    listing: None, browser: httpx.Client, run: Run, own: dict[str, str], own_redis: RedisServer, tmp_path: Path
+) -> None:
+    store = Store(Settings(url=own_redis.url(0), prefix=own["COORDINATOR_PREFIX"], timeout=10))
+    replica = Replica(store, NODELIST, "cn1@test", tmp_path / "cn1")
+    replica.start()
+    try:
+        wait_until(lambda: any(one.living and one.inside for one in Document(store, NODELIST).replica_set.keepers()))
+        seen = []
+        for why in ("its disks are full", "they are not"):
+            page = browser.get("/members").text
+            assert ("cn1@test" in page, ">behind<" in page) == (True, False)
+            seen += re.findall(r'<dt>Version</dt><dd class="mono">(\d+)', page)
+            told(run("members", "suspend", RIVER.identifier, "--why", why))
+        assert seen[0] < seen[1]
+    finally:
+        replica.stop()
+        store.close()
 
 
 def test_members_and_their_acts_need_no_javascript(listing: None, browser: httpx.Client, chromium: Browser) -> None:
