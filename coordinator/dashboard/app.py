@@ -85,6 +85,7 @@ class Site:
         added = [cast(Pages, one.pages()) for one in coordinator.extensions if one.pages]
         own = Pages(views.TABS, views.VIEWS, acts.ACTS, HERE / "templates")
         self._parts = [own, *added]
+        self._tabs = [tab for part in self._parts for tab in part.tabs]
         self._views: dict[str, View] = {path: view for part in self._parts for path, view in part.views.items()}
         self._acts: dict[str, Act] = {name: act for part in self._parts for name, act in part.acts.items()}
         self._templates = self._environment()
@@ -166,15 +167,14 @@ class Site:
     def _text(self, page: Page, asked: Asked, frame: str, visit: Visit | None, path: str) -> str:
         around = {
             "frame": frame, "title": page.title, "asked": asked, "path": path, "visit": visit,
-            "may_act": asked.author.role == "operator", "tabs": [tab for part in self._parts for tab in part.tabs],
+            "may_act": asked.author.role == "operator", "tabs": self._tabs,
             "links": self._links, "values": asked.values, "lives": path in self._views,
         }  # fmt: skip
         return self._templates.get_template(page.template).render(around | dict(page.values))
 
     def _above(self, path: str) -> tuple[str, str]:
         """The address and title of the page of the bar to which a page belongs, else of the overview."""
-        tabs = [tab for part in self._parts for tab in part.tabs]
-        tab = next((tab for tab in tabs if path in (tab.path, *tab.also)), tabs[0])
+        tab = next((tab for tab in self._tabs if path in (tab.path, *tab.also)), self._tabs[0])
         return show.url(tab.path), tab.title
 
     async def _act(self, request: Request) -> Response:

@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
@@ -513,6 +513,19 @@ def test_a_run_is_drawn_with_its_attempts_and_the_waits_between_them(stage: Stag
     kinds = [kind for kind, _, _ in show.runs(replace(run, course=spread))]
     tried = [kind for kind in dict.fromkeys(kinds) if kind in ("failed", "retrying", "succeeded")]
     assert tried == ["failed", "retrying", "succeeded"]
+
+
+def test_a_job_that_is_over_shows_where_its_time_went(stage: Stage, visit: Visit) -> None:
+    page = visit(stage.coordinator).get(f"/job?id={stage.run}").text
+    assert "attempt 2, succeeded: " in page
+    assert 'aria-label="Where its time went"' in page
+
+
+def test_a_long_name_may_go_on_in_the_next_line_and_what_is_long_ago_is_a_date() -> None:
+    assert str(show.breakable("shop.accounting.every_month")) == "shop.<wbr>accounting.<wbr>every_<wbr>month"
+    assert str(show.breakable("shop.work")) == "shop.work"
+    assert "<b>" not in str(show.breakable("shop.<b>a.very.long.name</b>"))
+    assert str(show.ago(datetime(2024, 5, 14, tzinfo=UTC))).endswith(">2024-05-14</time>")
 
 
 def test_an_instant_in_a_sentence_is_the_viewers() -> None:
