@@ -5,3 +5,4 @@
 
 LANES, WIDE, LIMIT = 10, 2, 3  # lanes of one at a time, lanes of more, and how many more
 LEASE = 3.0  # s, of jobs, locks and grabs
+IDLE = 3.0  # s after which the sorter flushes

@@ -17,12 +17,11 @@ from celery import chain
 
 from coordinator import LeaseLost, Locked, StoreRefused, StoreUnavailable
 from coordinator.jobs.options import SubmitOptions
-from proof import LANES, LEASE, WIDE
+from proof import IDLE, LANES, LEASE, WIDE
 from proof.shop import cell_of, coordinator, die, keyed, parts, undo, work
 from proof.witness import Witness
 
 AGAIN: SubmitOptions = {"max_attempts": 1000, "retry_delay": 0.5, "time_limit": 15}
-IDLE = 3.0  # s after which the sorter flushes
 KINDS = {
     "plain": 30, "wide": 10, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
     "keyed": 8, "lock": 8, "grab": 10, "orders": 5,

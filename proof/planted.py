@@ -140,6 +140,10 @@ RIGHT: dict[str, Callable[[], History]] = {
     "orders of two flushes": lambda: (
         Script().add("b").run("orders/b", 1, "k").wait(5).add("a").run("orders/a", 2, "k").history()
     ),
+    "orders between which a flush was due": lambda: (
+        Script().add("c").wait(5).add("b").add("a").run("orders/c", 1, "k").run("orders/b", 2, "k")
+        .run("orders/a", 3, "k").history()
+    ),
 }  # fmt: skip
 
 # By the checker that has to say no.
@@ -224,6 +228,10 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
     "sorted_in_batches": {
         "orders of one flush that ran as they came": lambda: (
             Script().add("b").add("a").run("orders/b", 1, "k").run("orders/a", 2, "k").history()
+        ),
+        "orders that came long after a flush": lambda: (
+            Script().add("c").run("orders/c", 1, "k").wait(5).add("b").add("a").run("orders/b", 2, "k")
+            .run("orders/a", 3, "k").history()
         ),
     },
     "documents_whole": {

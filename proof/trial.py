@@ -127,7 +127,8 @@ def _settle(world: World, witness: Witness) -> None:
 
     def left() -> int:
         open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
-        return len(open_jobs) + len(_insist(world.coordinator.lanes)) or -1
+        waits = len(_insist(world.coordinator.sorters))  # first: what is flushed meanwhile is in a lane then
+        return len(open_jobs) + waits + len(_insist(world.coordinator.lanes)) or -1
 
     patiently(left)
     wanted = [one for one in History.heard(witness.lines(), {}).faults if one.name == "fail over"]
