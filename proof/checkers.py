@@ -116,6 +116,8 @@ def at_least_once(history: History) -> Iterator[Wrong | None]:
         dropped = kind == "parts" and any(fault.drops for fault in history.faults)
         if dropped and end and (end.value.get("error") or {}).get("type") == "TimedOut":
             continue  # it waited for a message or a result that Celery lost
+        if end and state == "double_fault" and (end.value.get("fault") or {}).get("type") == "Lost":
+            continue  # the process of its rollback was lost, which nobody begins again
         if state not in ENDS.get(kind, {"succeeded"}):
             yield Wrong(event.index, f"{job} ({kind}) is {state}")
         elif state == "succeeded" and job not in done:

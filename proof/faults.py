@@ -548,6 +548,51 @@ FAULTS = [
         "test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung",
         "A node that came back lost what its processes had gone on with.", "not noted",
     ),
+    Fault(
+        "an-older-version-reads-on", "4e3c469", "coordinator/store/functions/rules/step.lua",
+        "      if c.format and tonumber(c.format) > record.FORMAT then return {err = 'FORMAT ' .. c.format} end\n", "",
+        "tests/coordinator/jobs/test_record_format.py::"
+        "test_each_step_of_a_version_that_cannot_read_the_format_is_refused_and_writes_nothing",
+        "Only the registration of a node looked at the noted format of records: clients, beats and nodes of an older "
+        "version went on, and would have written records that they cannot read.", "not noted",
+    ),
+    Fault(
+        "half-a-step-of-a-torn-file", "f04347d", "coordinator/local/redis.py",
+        "                if TORN in words:\n                    self._write_anew()\n", "",
+        "tests/coordinator/local/test_redis.py::"
+        "test_what_a_power_cut_tore_is_whole_or_not_there_also_after_the_restart_behind_it",
+        "A power cut tore the file of Redis 7.0 within a step. The restart after the next one applied the first half: "
+        "a job was ready, and in no list.", "seed 19",
+    ),
+    Fault(
+        "a-wait-by-another-name-hangs", "c51fc77", "coordinator/celery_patches/waits.py",
+        '(AsyncResult, ("get", "wait")), (ResultSet, ("join", "join_native", "iter_native"))',
+        '(AsyncResult, ("get",)), (ResultSet, ("join", "join_native"))',
+        "tests/fleet/shared/test_keyed_steps.py::test_what_would_wait_for_its_own_lane_is_refused_at_once",
+        "A body that waited for its own lane with `wait` or `iter_native` instead of `get` hung to its time limit.",
+        "not noted",
+    ),
+    Fault(
+        "a-first-conflict-waits-for-a-sweep", "c51fc77", "coordinator/runner/attempt.py",
+        "0.05 * (2 ** min(claim.forgiven - claim.step, 4) - 1))", "0.05 * 2 ** min(claim.forgiven - claim.step, 4))",
+        "tests/fleet/shared/test_retries.py::test_optimistic_conflicts_are_tried_again_and_not_counted",
+        "A first conflict was to be tried again within 50 ms. Only the sweep looked for it, half a second later.",
+        "not noted",
+    ),
+    Fault(
+        "a-damaged-field-ends-each-heartbeat", "e3bb771", "coordinator/store/functions/rules/doorbells.lua",
+        "tonumber(about[1]), tonumber(about[2]) or 0,", "tonumber(about[1]), about[2],",
+        "tests/coordinator/jobs/test_damaged.py::test_a_damaged_field_of_any_other_hash_stops_nobody",
+        "One unreadable field of a node, a sorter, a limit or a count ended each heartbeat, sweep or submit.",
+        "not noted",
+    ),
+    Fault(
+        "a-hung-backend-keeps-each-call", "72eb286", "coordinator/celery_patches/result_backend.py",
+        '= ensure, min(timeout or seconds, seconds / 2)\n', "= ensure, timeout\n",
+        "tests/coordinator/keyed_task/test_calls.py::"
+        "test_a_backend_of_results_that_does_not_answer_is_asked_for_as_long_as_the_coordinators_redis",
+        "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.", "not noted",
+    ),
 ]
 
 # Defects that nobody had, for the judges of histories: in a seed that is played without the guard one of them says no.

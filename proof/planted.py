@@ -49,8 +49,9 @@ class Script:
     def run(self, job: str, fence: int, *keys: str) -> Self:
         return self.begin(job, fence, *keys).write(job, fence, *keys).end(job, fence)
 
-    def is_(self, job: str, state: str = "succeeded", error: str = "") -> Self:
-        return self.note("info", "job", job=job, state=state, error={"type": error} if error else None)
+    def is_(self, job: str, state: str = "succeeded", error: str = "", fault: str = "") -> Self:
+        error_, fault_ = ({"type": one} if one else None for one in (error, fault))
+        return self.note("info", "job", job=job, state=state, error=error_, fault=fault_)
 
     def fault(self, name: str, seconds: float, **value: Any) -> Self:
         number = len(self.events)
@@ -122,6 +123,10 @@ RIGHT: dict[str, Callable[[], History]] = {
     ),
     "one that waited for a message which the broker lost": lambda: (
         Script().fault("hang", 1, drops=True).submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
+    ),
+    "a rollback whose process was lost": lambda: (
+        Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail")
+        .is_("a", "double_fault", fault="Lost").history()
     ),
     "ticks": lambda: Script().tick("tick", 1, 1).tick("tick", 2, 2).tick("tick", 3, 3).history(),
     "a second winner after the first was killed": lambda: (
@@ -199,6 +204,10 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
         ),
         "one that failed and was to be rolled back": lambda: (
             Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail").is_("a", "failed").history()
+        ),
+        "a rollback that failed by itself": lambda: (
+            Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail")
+            .is_("a", "double_fault", fault="ValueError").history()
         ),
     },
     "effects_once": {

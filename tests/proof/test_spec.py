@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from proof.spec.check import GAPS, HERE, WHOLE, World, check
+from proof.spec.check import GAPS, HERE, HOLDS, WHOLE, World, check, kept
 
-SMALL = World("small", {"MaxClaims = 4": "MaxClaims = 2", "MaxStarts = 1": "MaxStarts = 0"})
+SMALL = World("small", "", {"MaxClaims = 4": "MaxClaims = 2", "MaxStarts = 1": "MaxStarts = 0"})
 QUICK = [gap for gap in GAPS if gap.name in ("no AllLanes", "no StaysInLine", "no RefuseRing")]
 FUNCTIONS = HERE.parents[1] / "coordinator" / "store" / "functions"
 
@@ -27,3 +27,8 @@ def test_the_files_that_the_specification_names_are_there() -> None:
     named = re.findall(r"(?:rules|steps)/\w+\.lua", (HERE / "Lane.tla").read_text())
     assert named
     assert not [name for name in named if not (FUNCTIONS / name).exists()]
+
+
+def test_the_page_shows_what_tlc_said_of_today_s_specification() -> None:
+    assert [(name, wanted) for name, wanted, *_ in kept()] == [(one.name, one.breaks or HOLDS) for one in WHOLE + GAPS]
+    assert all(wanted == said for _, wanted, said, *_ in kept())
