@@ -338,6 +338,24 @@ for _target, _often in {"store": 2.0, "broker": 1.0, "backend": 0.5}.items():
     fault("full", _target, _often, (0, 4), _target == "store", name=f"fill {_target}")(partial(_full, _target))
 
 
+@fault("alarm", "broker", 1, (0, 4), on=("rabbitmq",))
+def fill_the_disk_of_rabbitmq(world: World, chance: random.Random) -> Iterator[Any]:
+    """It says so, and reads nothing more from whoever publishes."""
+    world.broker.alarm(True, "disk")
+    yield {}
+    world.broker.alarm(False, "disk")
+
+
+@fault("replicas", "store", 1, (0, 4), True)
+def miss_the_replicas_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
+    """It refuses all writes, as a master that has lost sight of its replicas does (min-replicas-to-write)."""
+    for least in (3, 0):
+        for server in world.sentinels.servers if world.sentinels else [world.store]:
+            with server.client() as client:
+                client.config_set("min-replicas-to-write", least)
+        yield {}
+
+
 @fault("full", "store", 1, (0, 2), True, ("single",))
 def fill_the_disk_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
     """It dies as it writes: its append-only file may have grown to its present size and no further."""
@@ -413,6 +431,20 @@ def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
     mend()
     world.sentinels.settle()
     yield {"loses": time.monotonic() - back}
+
+
+@fault("split", "store", 3, (1, 6), True, ("sentinel",))
+def leave_an_old_master_serving(world: World, chance: random.Random) -> Iterator[Any]:
+    """A failover that it does not hear of: who is connected to it goes on there, and what it takes is lost."""
+    assert world.sentinels
+    master, since = world.store, time.monotonic()
+    with master.client() as client:
+        client.execute_command("ACL SETUSER default -replicaof -slaveof")
+        world.sentinels.give_up(master)
+        yield {"loses": time.monotonic() - since + 1.0}
+        client.execute_command("ACL SETUSER default +@all")
+    world.sentinels.settle()
+    yield {"loses": time.monotonic() - since + 1.0}
 
 
 @fault("server", "store", 2, (0, 6), on=("sentinel",))

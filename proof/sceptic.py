@@ -34,10 +34,13 @@ PROMISES = [
     Promise("all go on by themselves", "connections that are cut, slow, half-open or swallow", "cut"),
     Promise("same lines, same order, same holders", "Redis, broker or backend restarts or hangs", "server"),
     Promise("what was answered stays, what is refused is not done", "Redis, broker or backend full", "full"),
+    Promise("what is refused is not done, and is asked again", "Redis refuses writes for want of replicas", "replicas"),
     Promise("what Redis kept goes on", "Redis loses its last writes, its functions, or all", "loss", "single"),
     Promise("same order in each lane, and greater fences", "Sentinel fails over, with lost writes", "loss", "sentinel"),
+    Promise("the new master's side has the greater fences", "an old master serves on", "split", "sentinel"),
     Promise("leases and retries keep their time, each tick comes once", "Redis' clock goes back or forward", "clock"),
     Promise("latency only", "the broker loses, delays, doubles or refuses messages", "message"),
+    Promise("latency only", "RabbitMQ's disk is full", "alarm", "rabbitmq"),
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
     Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),
 ]  # fmt: skip

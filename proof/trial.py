@@ -131,7 +131,7 @@ def _settle(world: World, witness: Witness) -> None:
         return len(open_jobs) + waits + len(_insist(world.coordinator.lanes)) or -1
 
     patiently(left)
-    wanted = [one for one in History.heard(witness.lines(), {}).faults if one.name == "fail over"]
+    wanted = [one for one in History.heard(witness.lines(), {}).faults if one.lost]
     for number, at in enumerate(world.failovers()):
         if any(one.since <= at <= one.until for one in wanted):
             continue

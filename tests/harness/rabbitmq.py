@@ -116,9 +116,12 @@ class RabbitServer(Server):
     def argv(self) -> list[str]:
         return [program("rabbitmq-server", PLACES)]
 
-    def alarm(self, on: bool) -> None:
-        """The alarm of its memory: it reads nothing more from whoever publishes."""
-        self.evaluate(f"vm_memory_monitor:set_vm_memory_high_watermark({0 if on else 0.4}).")
+    def alarm(self, on: bool, of: str = "memory") -> None:
+        """The alarm of its memory or disk: it reads nothing more from whoever publishes."""
+        limit = f"rabbit_disk_monitor:set_disk_free_limit({10**18 if on else 50_000_000})"
+        if of == "memory":
+            limit = f"vm_memory_monitor:set_vm_memory_high_watermark({0 if on else 0.4})"
+        self.evaluate(f"{limit}.")
 
     def refuse(self, vhost: str, seconds: float) -> None:
         """Have the queues of nodes take nothing for so long, as full ones do; whoever publishes hears nothing of it."""

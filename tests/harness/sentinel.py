@@ -101,6 +101,11 @@ class Sentinels:
         wait_until(moved, 30, lambda: f"no failover: {self.logs()[-3000:]}")
         return self.master()
 
+    def give_up(self, master: RedisServer) -> RedisServer:
+        """Have another one take over, though this one is well; the new master."""
+        assert self._told(next(iter(self._ids)), "SENTINEL FAILOVER", MASTER)
+        return self.after(master)
+
     def settle(self, *away: RedisServer) -> None:
         """Wait until all servers but these follow the master, so that it may fail without a great loss."""
 
