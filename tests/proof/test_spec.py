@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from proof.mutants import OFTEN
 from proof.spec.check import GAPS, HERE, HOLDS, WHOLE, World, check, kept
+from proof.spec.course import drawn, followed
+from tests.harness.redis import RedisServer
 
 SMALL = World("small", "", {"MaxClaims = 4": "MaxClaims = 2", "MaxStarts = 1": "MaxStarts = 0"})
 QUICK = [gap for gap in GAPS if gap.name in ("no AllLanes", "no StaysInLine", "no RefuseRing")]
@@ -32,3 +35,22 @@ def test_the_files_that_the_specification_names_are_there() -> None:
 def test_the_page_shows_what_tlc_said_of_today_s_specification() -> None:
     assert [(name, wanted) for name, wanted, *_ in kept()] == [(one.name, one.breaks or HOLDS) for one in WHOLE + GAPS]
     assert all(wanted == said for _, wanted, said, *_ in kept())
+
+
+BROKEN = (
+    "a job starts that is in front in one of its lines only",
+    "who was started is overtaken by a greater priority",
+    "a fence that does not grow",
+)
+
+
+def test_each_course_of_the_real_functions_is_one_of_the_specification(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    mutants = [mutant for _, mutant in OFTEN if mutant.why in BROKEN]
+    url, some = redis_server.url(9), range(6)
+    courses = [drawn(url, number, mutant) for mutant in (None, *mutants) for number in some]
+    known = followed(courses, tmp_path)
+    right, *wrong = [{number + 6 * place for number in some} for place in range(1 + len(mutants))]
+    assert right <= known
+    assert not [mutant.why for mutant, of in zip(mutants, wrong, strict=True) if of <= known]
