@@ -595,8 +595,25 @@ FAULTS = [
     ),
 ]
 
-# Defects that nobody had, for the judges of histories: in a seed that is played without the guard one of them says no.
-JUDGED = [
+# Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.
+IMAGINED = [
+    Fault(
+        "groups-take-turns-backwards", "", "coordinator/store/functions/rules/ready.lua",
+        "'LEFT', 'RIGHT'", "'RIGHT', 'LEFT'",
+        "tests/coordinator/lanes/test_places.py::test_groups_of_keys_take_turns",
+        "of three groups two are served until they have nothing left", "",
+    ),
+    Fault(
+        "the-least-name-is-released", "", "coordinator/store/functions/rules/line.lua", " or taken < since", "",
+        "tests/coordinator/lanes/test_limits.py::"
+        "test_a_lane_shows_all_that_hold_it_and_is_released_from_the_one_that_was_started_first",
+        "of those that hold a lane the one with the least name is released", "",
+    ),
+    Fault(
+        "a-course-is-never-cut", "", "coordinator/store/functions/rules/history.lua", ">= MOST", ">= 500",
+        "tests/coordinator/jobs/test_history.py::test_a_course_keeps_its_last_fifty_lines_and_no_long_text",
+        "the course of a job that is retried for ever grows for ever", "",
+    ),
     Fault(
         "the-first-lane-decides", "", "coordinator/store/functions/rules/admit.lua",
         "    elseif first ~= id then\n", "    elseif first ~= id and key == keys[1] then\n",

@@ -19,7 +19,7 @@ import click
 import redis
 
 from coordinator.errors import CoordinatorError, InvalidJob
-from proof.faults import FAULTS, JUDGED, Fault
+from proof.faults import FAULTS, IMAGINED, Fault
 from proof.model.clock import library
 from proof.model.grabbing import Grabbing
 from proof.model.grabbing_jobs import GrabbingJobs
@@ -85,17 +85,15 @@ def cases() -> list[Case]:
         Case(mutant.place, mutant.why, partial(killer, mutant=mutant, machine=machine, courses=range(most)))
         for machine, mutant, most in machines
     ]
-    planted += [Case(one.name, one.story, partial(_by_a_judge, one)) for one in JUDGED]
-    return planted + [Case(fault.name, fault.story, partial(_by_its_test, fault)) for fault in FAULTS]
-
-
-def _by_a_judge(fault: Fault, url: str) -> str:
-    done = without_its_guard(fault)
-    return f"{fault.test}: `{done.said.split(' | ')[5]}`" if done.failed else ""
+    return planted + [Case(fault.name, fault.story, partial(_by_its_test, fault)) for fault in (*IMAGINED, *FAULTS)]
 
 
 def _by_its_test(fault: Fault, url: str) -> str:
-    return f"`{fault.test}`" if show(fault) else ""
+    """Of a seed, what its judges said: it is not played once more with the guard."""
+    if not fault.test.startswith("seed "):
+        return f"`{fault.test}`" if show(fault) else ""
+    done = without_its_guard(fault)
+    return f"{fault.test}: `{done.said.split(' | ')[5]}`" if done.failed else ""
 
 
 def rows() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 
 from proof.checkers import CHECKERS, NOTHING
-from proof.faults import FAULTS, JUDGED, Fault
+from proof.faults import FAULTS, IMAGINED, Fault
 
 ROOT = Path(__file__).parent.parent
 APART = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
@@ -77,8 +77,8 @@ def show(fault: Fault) -> bool:
 
 
 @click.command("fault")
-@click.argument("name", type=click.Choice([one.name for one in (*FAULTS, *JUDGED)]), metavar="NAME")
+@click.argument("name", type=click.Choice([one.name for one in (*FAULTS, *IMAGINED)]), metavar="NAME")
 def fault(name: str) -> None:
     """Take the guard against a fault of the past out of a copy of the tree: its test fails there, and passes here."""
-    (planted,) = [one for one in (*FAULTS, *JUDGED) if one.name == name]
+    (planted,) = [one for one in (*FAULTS, *IMAGINED) if one.name == name]
     raise SystemExit(not show(planted))

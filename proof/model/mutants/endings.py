@@ -76,7 +76,6 @@ MUTANTS = [
     ),
 ]
 SELDOM = [
-    Mutant("history.note", "a course is never cut", ">= MOST", ">= 500"),
     Mutant(
         "runner.conclude",
         "a condemned attempt whose job went on takes another job",

@@ -61,11 +61,5 @@ SELDOM = [
     ),
     Mutant("lane.lane_release", "a job that was never started is released", "or not job.taken ", ""),
     Mutant("lane.lane_release", "a release that is asked twice hits the next job", "holder == ''", "true"),
-    Mutant(
-        "line.first_started",
-        "of those that hold a lane the one with the least name is released",
-        " or taken < since",
-        "",
-    ),
     Mutant("classes.match", "a class that is new is given to a draining node", "'closed') ~= '1'", "'closed') ~= '2'"),
 ]

@@ -54,7 +54,6 @@ SELDOM = [
         "true",
     ),
     Mutant("locks.unlock", "a release without a look at the token frees the next holder", "not value or", "true or"),
-    Mutant("ready.shift", "one group is served until it has nothing left", "'LEFT', 'RIGHT'", "'RIGHT', 'LEFT'"),
     Mutant("doorbells.ring_readied", "what a finish made ready and did not take is forgotten", "ready.write_fresh"),
     Mutant(
         "ready.shift",
