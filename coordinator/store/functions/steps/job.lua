@@ -218,19 +218,19 @@ end)
 -- returns how many lines it read, at how many jobs it looked, and {key, {{id, score} of each that may fit},
 --   {score, id}} of each line that has any, or has more entries: behind this score and id
 step.define('lines_likely', {'no-writes'}, function(c, args)
-  local found, looked, most, read = {}, 0, tonumber(args[2]), 0
+  local found, looked, read, most = {}, 0, 0, tonumber(args[2])
   local wanted = args[1] ~= '' and cjson.decode(args[1])
-  while looked < tonumber(args[3]) and args[4 + read] do
-    local key = args[4 + read]
-    local head = redis.call('ZRANGE', c.P .. 'line:' .. key, 0, most - 1, 'WITHSCORES')
+  for i = 4, #args do
+    if looked >= tonumber(args[3]) then break end
+    local head = redis.call('ZRANGE', c.P .. 'line:' .. args[i], 0, most - 1, 'WITHSCORES')
     local likely, rest = {}, #head == 2 * most and {head[#head], head[#head - 1]}
-    for i = 1, #head, 2 do
-      if not line.is_mark(head[i]) then
+    for j = 1, #head, 2 do
+      if not line.is_mark(head[j]) then
         looked = looked + 1
-        if not wanted or may_fit(c, head[i], wanted) then likely[#likely + 1] = {head[i], head[i + 1]} end
+        if not wanted or may_fit(c, head[j], wanted) then likely[#likely + 1] = {head[j], head[j + 1]} end
       end
     end
-    if rest or likely[1] then found[#found + 1] = {key, likely, rest} end
+    if rest or likely[1] then found[#found + 1] = {args[i], likely, rest} end
     read = read + 1
   end
   return {read, looked, unpack(found)}
