@@ -615,6 +615,21 @@ IMAGINED = [
         "the course of a job that is retried for ever grows for ever", "",
     ),
     Fault(
+        "a-rollback-is-cancelled-between-steps", "", "coordinator/store/functions/rules/cancel.lua",
+        " and record.back_of(job) == 0", "",
+        "tests/coordinator/runner/test_rollback_steps.py::"
+        "test_a_rollback_may_be_a_chain_and_each_of_its_steps_is_begun_once",
+        "a rollback is cancelled between two of its steps", "",
+    ),
+    Fault(
+        "what-coalesced-is-forgotten", "", "coordinator/store/functions/rules/retention.lua",
+        "  redis.call('PERSIST', job.name)\n  redis.call('ZREM', c.P .. 'coalesced', id)\n",
+        "  redis.call('PERSIST', job.name)\n",
+        "tests/coordinator/lanes/test_retention.py::"
+        "test_the_ids_that_coalesced_into_a_job_are_known_as_long_as_its_record_is_there",
+        "the ids that coalesced into a job are forgotten though it is tried again", "",
+    ),
+    Fault(
         "the-first-lane-decides", "", "coordinator/store/functions/rules/admit.lua",
         "    elseif first ~= id then\n", "    elseif first ~= id and key == keys[1] then\n",
         "seed 1", "a job of several lanes looks at the line of the first one only", "",

@@ -131,13 +131,7 @@ def _settle(world: World, witness: Witness) -> None:
         return len(open_jobs) + waits + len(_insist(world.coordinator.lanes)) or -1
 
     patiently(left)
-    wanted = [one for one in History.heard(witness.lines(), {}).faults if one.lost]
-    for number, at in enumerate(world.failovers()):
-        if any(one.since <= at <= one.until for one in wanted):
-            continue
-        about = {"number": f"failover {number}", "name": "failover", "way": "loss", "halts": True}
-        witness.note("invoke", "fault", at=at, loses=LONGEST_FAILOVER, **about)
-        witness.note("ok", "fault", at=at + round(LONGEST_FAILOVER * 1e6), loses=LONGEST_FAILOVER, **about)
+    _note_failovers(world, witness)
     for job in submitted:
         witness.note("info", "job", job=job, **_end(world, job))
     for node, at in world.deaths():
@@ -147,6 +141,17 @@ def _settle(world: World, witness: Witness) -> None:
         wait_until(lambda: not leftovers(store), 10)
     lanes = [lane.key for lane in _insist(world.coordinator.lanes)]
     witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs), clients=stuck)
+
+
+def _note_failovers(world: World, witness: Witness) -> None:
+    """Those that the sentinels made though no fault asked for them."""
+    wanted = [one for one in History.heard(witness.lines(), {}).faults if one.lost]
+    for number, at in enumerate(world.failovers()):
+        if any(one.since <= at <= one.until for one in wanted):
+            continue
+        about = {"number": f"failover {number}", "name": "failover", "way": "loss", "halts": True}
+        witness.note("invoke", "fault", at=at, loses=LONGEST_FAILOVER, **about)
+        witness.note("ok", "fault", at=at + round(LONGEST_FAILOVER * 1e6), loses=LONGEST_FAILOVER, **about)
 
 
 def _note_loads(world: World, witness: Witness) -> None:

@@ -93,10 +93,8 @@ SELDOM = [
     Mutant("settle.fault", "a double fault is not counted", "history.count"),
     Mutant("settle.conflict", "conflicts have another bound", "20 then", "21 then"),
     Mutant("retention.begin", "an alias outlives its job", "job.aliases", "false"),
-    Mutant("retention.undo", "the ids that coalesced into a job are forgotten though it is tried again", "'coalesced'"),
     Mutant("settle.finish", "a parked job is not told that its child ended", "states.look_at"),
     Mutant("parked.job_unpark", "sub-results of an older attempt end a job", " or job.last ~= last", ""),
     Mutant("cancel.job", "a rollback is cancelled", "if job.phase"),
     Mutant("settle.park", "sub-results of the attempt before a rollback that parks go on", "'stale'"),
-    Mutant("cancel.job", "a rollback is cancelled between two of its steps", " and record.back_of(job) == 0", ""),
 ]
