@@ -139,6 +139,10 @@ RIGHT: dict[str, Callable[[], History]] = {
         Script().update(1, a="x").update(2, a="y").read(1, "r", stale=True).read(2).document(2, a="y")
         .document(2, member="n", a="y").history()
     ),
+    "orders while Redis' clock goes forward": lambda: (
+        Script().fault("set", 1, way="clock").add("b").add("a").run("orders/b", 1, "k").run("orders/a", 2, "k")
+        .history()
+    ),
     "an item, and its event": lambda: (
         Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1).history()
     ),
