@@ -8,13 +8,14 @@ import os
 import random
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from celery import chain
@@ -52,6 +53,12 @@ def page_of(site: str) -> Iterator[Page]:
         browser.close()
 
 
+def answers(port: str) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", int(port))):
+        return True
+    return False
+
+
 def shoot(page: Page, name: str, address: str) -> None:
     page.goto(address)
     page.wait_for_timeout(2500)
@@ -81,6 +88,8 @@ def the_service(name: str, *options: str) -> None:
             dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", "dashboard", "--port", port]
             with running([*dashboard, "--token", TOKEN], env=own):
                 time.sleep(40)
+                while not answers(port):
+                    time.sleep(0.5)
                 with page_of(f"http://127.0.0.1:{port}") as page:
                     shoot(page, name, f"http://127.0.0.1:{port}/{name}")
 
