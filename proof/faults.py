@@ -485,6 +485,14 @@ FAULTS = [
         "healthy node was declared dead.", "servers harmed under load",
     ),
     Fault(
+        "a-heartbeat-stops-the-loop", "70b140d", "coordinator/celery_patches/heartbeat.py",
+        ' and event != "worker-heartbeat"', "",
+        "tests/coordinator/celery_patches/test_heartbeat.py::"
+        "test_a_heartbeat_is_tried_once_and_what_begins_a_worker_until_the_broker_has_it",
+        "Redis hung, and a heartbeat met that first: Celery tried it until the broker answered. The worker's loop "
+        "stood still for 110 s, and a probe would have ended a healthy node.", "integration on a busy machine",
+    ),
+    Fault(
         "a-request-of-100-mb-stops-the-inbox", "51dcd54", "coordinator/warden/inbox/take.lua",
         "string.sub(message, 1, longest)", "message",
         "tests/coordinator/warden/inbox/test_refusals.py::"
