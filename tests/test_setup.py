@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 OF_A_FOLDER = {
     "aio": {"greenlet"},
     "celery_patches": {"flower", "tornado"},
-    "cli": {"uvicorn"},
+    "cli": {"prometheus_client", "uvicorn"},
     "dashboard": {"anyio", "fastapi", "flower", "jinja2", "markupsafe", "starlette"},
     "extension.py": {"prometheus_client"},
     "in_flower.py": {"flower", "starlette"},
