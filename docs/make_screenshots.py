@@ -68,13 +68,13 @@ def shoot(page: Page, name: str, address: str) -> None:
 
 def main() -> None:
     SCREENS.mkdir(exist_ok=True)
-    the_service("members")
-    the_service("items", "--batches")
+    the_service("members", "tr:nth-child(3) td:nth-child(4) time")  # the third was harvested, too
+    the_service("items", "td .failed", "--batches")
     the_shop()
 
 
-def the_service(name: str, *options: str) -> None:
-    """The page of this name, beside a demo."""
+def the_service(name: str, has: str, *options: str) -> None:
+    """The page of this name, beside a demo, once it has something to show."""
     with tempfile.TemporaryDirectory() as folder:
         demo = [sys.executable, "-m", "examples.demo", "--no-flower", "--data", folder, *options]
         with running(demo):
@@ -87,11 +87,12 @@ def the_service(name: str, *options: str) -> None:
             port = str(free_port())
             dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", "dashboard", "--port", port]
             with running([*dashboard, "--token", TOKEN], env=own):
-                time.sleep(40)
                 while not answers(port):
                     time.sleep(0.5)
                 with page_of(f"http://127.0.0.1:{port}") as page:
-                    shoot(page, name, f"http://127.0.0.1:{port}/{name}")
+                    page.goto(f"http://127.0.0.1:{port}/{name}")
+                    page.locator(has).first.wait_for(timeout=600_000)  # the page is live
+                    shoot(page, name, page.url)
 
 
 def the_shop() -> None:
