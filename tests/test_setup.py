@@ -17,6 +17,7 @@ OF_A_FOLDER = {
     "aio": {"greenlet"},
     "celery_patches": {"flower", "tornado"},
     "cli": {"prometheus_client", "uvicorn"},
+    "client": {"sqlalchemy"},
     "dashboard": {"anyio", "fastapi", "flower", "jinja2", "markupsafe", "starlette"},
     "extension.py": {"prometheus_client"},
     "in_flower.py": {"flower", "starlette"},
