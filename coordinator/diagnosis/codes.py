@@ -109,7 +109,7 @@ CODES: Codes = {
     ),
     "later.sorter": ("is held by the sorter {sorter!r} until no more come[: {due:at}][ (in {left:span})]", ""),
     "later.flush": ("is among the orders that the sorter {sorter!r} is putting in line", ""),
-    "parked.results": ("{what} until all of its {count} sub-results have ended: {ids:names}", ""),
+    "parked.results": ("{what} until its sub-results ({count}) have all ended: {ids:names}", ""),
     "parked.begun": ("{what}: its sub-task {task} was begun on node {node}", ""),
     "parked.unbegun": (
         "{what}: the other {count} sub-tasks have not begun, or have ended; a message that a lost node had fetched "

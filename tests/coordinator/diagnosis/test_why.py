@@ -226,7 +226,7 @@ def test_a_parked_job_leads_to_the_sub_result_that_is_not_over(node: Puppet, coo
     end(node, parent, "parked", '{"ids": [null, "task", "child"], "one": false}')
     why = coordinator.why("parent")
     parked, root = texts(why)
-    assert parked == "job parent is parked until all of its 2 sub-results have ended: task, child"
+    assert parked == "job parent is parked until its sub-results (2) have all ended: task, child"
     assert root.startswith("job child runs on node one")
     assert why.codes == ["parked.results", "running.job"]
     node.finish(child)
@@ -272,7 +272,7 @@ def test_a_parked_rollback_says_what_it_waits_for(node: Puppet, coordinator: Coo
     node.finish(node.must_take(), "failed")
     end(node, node.must_take(), "parked", '{"ids": ["x"], "one": true}')
     said = coordinator.why("j").sentence
-    assert "its rollback is parked until all of its 1 sub-results have ended: x" in said
+    assert "its rollback is parked until its sub-results (1) have all ended: x" in said
     assert [job.id for job in coordinator.jobs(state="rolling_back").jobs] == ["j"]
 
 
