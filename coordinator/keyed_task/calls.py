@@ -21,7 +21,7 @@ from celery.result import AsyncResult
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.celery_patches.result_backend import asked_for
+from coordinator.celery_patches.result_backend import leave_alone
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.jobs.arguments import checked_call, in_canvas
 from coordinator.jobs.options import SubmitOptions
@@ -185,7 +185,7 @@ class KeyedTasks:
             Message, {name: options[name] for name in ("argsrepr", "kwargsrepr") if options.get(name)}
         )
         try:
-            with producer, asked_for(self._app, self._host.settings.timeout):
+            with producer, leave_alone(self._app, LaneProducer):
                 return send(name, **options, producer=producer, result_cls=result)
         except StoreUnavailable as error:
             if isinstance(error, LaneUnavailable):

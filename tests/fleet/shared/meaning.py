@@ -435,8 +435,7 @@ def _(run: Run) -> Any:
     def ship() -> None: ...
 
     try:
-        if run.kind == "submitted":
-            return app.coordinator.cancel(app.coordinator.submit("away", ship.s()))
-        return ship.delay().state
+        job = ship.delay() if run.kind != "submitted" else app.coordinator.submit("away", ship.s())
+        return app.coordinator.cancel(job.id)
     finally:
         app.close()
