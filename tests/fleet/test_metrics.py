@@ -2,8 +2,13 @@
 
 import signal
 from collections import Counter
+from pathlib import Path
+from urllib.request import urlopen
 
+from coordinator import Coordinator
 from tests.coordinator.metrics.test_collector import figures
+from tests.harness import ports
+from tests.harness.command import Command
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import wait_until
 
@@ -47,3 +52,13 @@ def test_counters_and_times_agree_with_what_the_tasks_did_over_kills(fleet: Flee
     assert found['rescues_total{kind="lost"}'] == losses
     assert (found[ran["fail"]], found[ran["work"]]) in ((20, 21), (20, 22)), "a kill may lose a second of the times"
     assert found[f'job_wait_seconds_count{{{of("fail")},reason="lane"}}'] == 20
+
+
+def test_the_command_serves_the_figures_until_ctrl_c(coordinator: Coordinator, tmp_path: Path) -> None:
+    port, settings = ports.free_port(), coordinator.settings
+    env = {"COORDINATOR_URL": str(settings.url), "COORDINATOR_PREFIX": settings.prefix}
+    with Command(tmp_path / "metrics", "metrics", "--port", str(port), env=env) as command:
+        command.says(f"http://127.0.0.1:{port}/metrics")
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert b"coordinator_redis_up 1.0" in answer.read()
+        assert command.end() == 0

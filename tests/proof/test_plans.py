@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar
 
+import pytest
+
 from coordinator.jobs.record import fields
 from coordinator.jobs.retarget import retarget
 from coordinator.lanes.bulk import on_filter
@@ -187,6 +189,7 @@ class Planned(Whole):
         return '{"why": "why", "by": "who"}'
 
 
+@pytest.mark.timeout(300)
 def test_a_plan_says_what_the_act_does_and_what_starts(redis_server: RedisServer) -> None:
     class Here(Planned):
         url = redis_server.url(9)

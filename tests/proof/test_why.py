@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import pytest
+
 from coordinator.diagnosis import cause, codes
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.diagnosis.summary import Summary, why_summary
@@ -301,6 +303,7 @@ class Asked(Whole):
         self.seen.update(code for code, *_ in must)
 
 
+@pytest.mark.timeout(300)
 def test_why_names_the_causes_of_the_model_and_no_other(redis_server: RedisServer) -> None:
     class Here(Asked):
         url = redis_server.url(9)

@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coordinator.scheduler.quartz import Quartz, QuartzError
@@ -114,6 +114,7 @@ def fields(draw: st.DrawFn, low: int, high: int) -> tuple[str, frozenset[int]]:
     return ",".join(texts), frozenset(values)
 
 
+@settings(deadline=None)  # a busy machine
 @given(
     fields(0, 59), fields(0, 59), fields(0, 23), fields(1, 31), st.datetimes(datetime(2024, 1, 1), datetime(2032, 1, 1))
 )

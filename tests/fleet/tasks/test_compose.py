@@ -148,7 +148,7 @@ def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
     with urllib.request.urlopen(urllib.request.Request(workers, headers=known), timeout=10) as answer:
         assert answer.status == 200
     with Directory(composed.slapd.settings()) as client:
-        assert len(client.read().records) == 3
+        assert len(client.read().states) == 3
     wait_until(lambda: {"urn:node:mnTestA", "urn:node:mnTestB"} <= composed.members(), 20)
     wait_until(lambda: all(composed.healthy(others).values()), 60)
     for name in others:

@@ -46,7 +46,7 @@ def fleet(slapd: SlapdServer, directory: Directory, own_redis: RedisServer, tmp_
 def rewrite(directory: Directory, member_id: str, approved: bool = True, **fields: str) -> None:
     record = directory.read_one(member_id)
     assert record
-    directory.write(member_id, record, record.member.model_copy(update=fields), approved)
+    directory.write(member_id, record, record.listed.member.model_copy(update=fields), approved)
 
 
 def refreshed(service: Service) -> None:

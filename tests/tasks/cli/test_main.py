@@ -86,7 +86,7 @@ def test_a_broker_that_is_away_is_named(run: Run) -> None:
 def test_a_catalog_that_cannot_be_opened_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "catalog.sqlite").write_text("this is no database, whatever its name says " * 100)
-    assert "the catalog" in refused(run("nodelist", "show"))
+    assert "the database: file is not a database" in refused(run("nodelist", "show"))
 
 
 def test_a_setting_with_a_slip_is_named_with_the_right_one(run: Run) -> None:
