@@ -228,7 +228,7 @@ def sorted_in_batches(history: History) -> Iterator[Wrong | None]:
         for later in ran[place + 1 :]:
             since, until = min(asked[one].time, asked[later].time), max(came[one].time, came[later].time)
             if one[0] == later[0] and until - since < SECOND and not _may_be_due(history, spans, since, until):
-                wrong = accepted["/".join(one)] > accepted["/".join(later)]
+                wrong = accepted["/".join(one)] > accepted["/".join(later)] and not history.lost(since, until)
                 yield Wrong(came[one].index, f"{one[0]}: {later[1]} ran before {one[1]}") if wrong else None
 
 
@@ -250,15 +250,13 @@ def documents_whole(history: History) -> Iterator[Wrong | None]:
     sums: dict[int, str] = {}
     known: dict[str, int] = defaultdict(int)  # by member; of authors, of all members
     floors: dict[tuple[str, str], int] = {}
-    last: dict[str, tuple[int, set[str]]] = {}
+    last: dict[str, tuple[int, set[str | None]]] = {}
+    split = [span for fault in history.faults if fault.way == "split" for span in fault.lost]  # members lose it, too
     for event in history.events:
         at, value = event.index, event.value
         if event.f == "update" and event.type == "ok":
             known[""] = max(known[""], value["version"])
-            for entry, text in value["changes"].items():
-                version, texts = last.get(entry, (0, set()))
-                if value["version"] >= version:
-                    last[entry] = value["version"], {text} | (texts if version == value["version"] else set())
+            _update(last, event, any(begun <= event.time <= end for begun, end in split))
         elif event.f == "read" and event.type == "invoke":
             floors[event.process, value["member"]] = max(known[""], known[value["member"]])
         elif event.f == "document" or (event.f == "read" and event.type == "ok"):
@@ -284,6 +282,14 @@ def documents_whole(history: History) -> Iterator[Wrong | None]:
     ends = {(event.value["version"], event.value["sha"]) for event in history.of("document")}
     if sums and len(ends) != 1:
         yield Wrong(-1, f"the members end with {ends or 'nothing'}")
+
+
+def _update(last: dict[str, tuple[int, set[str | None]]], event: Event, lost: bool) -> None:
+    """Note what each entry may have at the end; where the update may be `lost`, that is what it may have had before."""
+    for entry, text in event.value["changes"].items():
+        version, texts = last.get(entry, (0, {None}))
+        if (new := event.value["version"]) >= version:
+            last[entry] = new, {text} | (texts if lost or version == new else set())
 
 
 def events_once(history: History) -> Iterator[Wrong | None]:

@@ -124,6 +124,12 @@ RIGHT: dict[str, Callable[[], History]] = {
     "one that waited for a message which the broker lost": lambda: (
         Script().fault("hang", 1, drops=True).submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
     ),
+    "an update that an old master took, and lost": lambda: (
+        Script().update(1, a="x").fault("split", 1, way="split", loses=2).document(2).history()
+    ),
+    "orders of one flush that a store lost, of which the later ran again": lambda: (
+        Script().add("b").add("a").fault("lose", 1, loses=2).run("orders/b", 1, "k").run("orders/a", 2, "k").history()
+    ),
     "a rollback whose process was lost": lambda: (
         Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail")
         .is_("a", "double_fault", fault="Lost").history()
@@ -260,6 +266,9 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
             Script().update(2, a="x").read(1, "r", stale=True, is_in_set=True).document(2, a="x").history()
         ),
         "an update that is gone": lambda: Script().update(1, a="x").document(1).history(),
+        "an update that is gone, and came after a split": lambda: (
+            Script().fault("split", 1, way="split", loses=2).update(1, a="x").document(1).history()
+        ),
         "an update that an older one has replaced": lambda: (
             Script().update(1, a="x").update(2, a="y").document(2, a="x").history()
         ),
