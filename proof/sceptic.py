@@ -95,7 +95,9 @@ def so_far() -> str:
     red = [seed for seed in known if seed.verdict != NOTHING]
     worlds = Counter(name for seed in known for name in seed.world)
     sums, of = (", ".join(f"{name} {number:,}" for name, number in sorted(one.items())) for one in (total, worlds))
-    lines = [f"{len(known)} seeds, {len(red)} of them red: {sums}. Worlds: {of}.", ""]
+    left = sorted(set(range(1, known[-1].seed)) - {seed.seed for seed in known})
+    gaps = f" Not played yet: {', '.join(map(str, left))}." if left else ""
+    lines = [f"{len(known)} seeds, {len(red)} of them red: {sums}. Worlds: {of}.{gaps}", ""]
     lines += [f"* Seed {one.seed} ({one.commit}): {one.verdict}. {one.why}" for one in red]
     return "\n".join(lines).rstrip()
 
