@@ -68,9 +68,17 @@ def group(tmp_path: Path) -> Group:
 
 
 @pytest.fixture
-def opened(settings: Settings) -> Opened:
-    """Opens the test's database for a group."""
-    return lambda group, **given: open_database(settings.database, "cn1", group, **given)
+def opened(settings: Settings) -> Iterator[Opened]:
+    """Opens the test's database for a group, and closes at the end the connections that were kept."""
+    engines: list[Engine] = []
+
+    def open_for(group: Group, **given: bool) -> Engine:
+        engines.append(open_database(settings.database, "cn1", group, **given))
+        return engines[-1]
+
+    yield open_for
+    for engine in engines:
+        engine.dispose()
 
 
 def crates(engine: Engine) -> list[str]:
