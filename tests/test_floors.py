@@ -46,7 +46,7 @@ service
 nodelist_refresh schedules pipeline events
 sync description
 requests
-members errors findings
+members errors doctor
 aio ask
 pages web
 local

@@ -243,7 +243,7 @@ class _Twin(blocking.Coordinator):
 
     def __init__(self, host: blocking.Coordinator, connections: AioConnections) -> None:
         self._host, self._connections = host, connections
-        self.app, self._fair_by, self._given_settings = host.app, host._fair_by, host._given_settings
+        self.app, self._fair_by, self._own_settings = host.app, host._fair_by, host._own_settings
         self._keyed_tasks, self.extensions = host._keyed_tasks, host.extensions
         self.settings, self.needed_labels, self._renewer = host.settings, host.needed_labels, host._renewer
 

@@ -132,8 +132,8 @@ class AsgiHandler(RequestHandler):
         }  # fmt: skip
 
     async def _receive(self) -> Message:
-        if not hasattr(self, "_body_given"):
-            self._body_given = True
+        if not hasattr(self, "_body_read"):
+            self._body_read = True
             return {"type": "http.request", "body": self._body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from coordinator.warden.errands.duties import WardenPlugin
     from coordinator.warden.errands.parked import Parked
     from coordinator.warden.errands.results import Results
-    from coordinator.warden.errands.troubles import Troubles
+    from coordinator.warden.errands.trouble_reports import TroubleReports
     from coordinator.warden.inbox.inbox import M
     from coordinator.warden.inbox.refused import RefusedRequest, RefusedRequests
 
@@ -89,7 +89,7 @@ class Coordinator:
         if fair_by is not None and not callable(fair_by):
             raise SettingsError(f"fair_by is a function that gives the group of a key, not {fair_by!r:.80}")
         self._fair_by = fair_by
-        self._given_settings = settings
+        self._own_settings = settings
         self._node = ""
         self._incarnation = ""  # names the life of the worker in this process, or of the one that forked it
         self._board: Board | None = None  # that worker has it too
@@ -690,7 +690,7 @@ class Coordinator:
     def settings(self) -> Settings:
         from coordinator.broker.transport import settings_of
 
-        return settings_of(self.app, self._given_settings)
+        return settings_of(self.app, self._own_settings)
 
     @cached_property
     def store(self) -> Store:
@@ -790,10 +790,10 @@ class Coordinator:
         return Parked(self._lanes, self._bound)
 
     @cached_property
-    def _troubles(self) -> Troubles:
-        from coordinator.warden.errands.troubles import Troubles
+    def _troubles(self) -> TroubleReports:
+        from coordinator.warden.errands.trouble_reports import TroubleReports
 
-        return Troubles(self.store, self._lanes, self._bound)
+        return TroubleReports(self.store, self._lanes, self._bound)
 
     @property
     def _bound(self) -> Celery:

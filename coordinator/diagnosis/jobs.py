@@ -12,7 +12,7 @@ from coordinator.diagnosis.codes import MOST_NAMES, cause, names
 from coordinator.diagnosis.fit import fit, slots
 from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
-from coordinator.grabs import records as grabs
+from coordinator.grabs import reader as grabs
 from coordinator.jobs import record
 from coordinator.jobs.instances import GrabRecord, lane_of, names_in
 from coordinator.jobs.record import Job

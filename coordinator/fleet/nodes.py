@@ -136,13 +136,10 @@ class Nodes:
         """The nodes that have missed no heartbeat."""
         return [node for node in self.all() if node.alive]
 
-    def is_alive(self, name: str, incarnation: str | None = None) -> bool:
-        """True if the node lives; with `incarnation`, if this incarnation of it lives."""
-        key = self.store.key
-        commands = [("ZSCORE", key("alive"), name), ("HGET", key("node", name), "incarnation")]
-        till, current = self.store.read_many(commands)
-        same = incarnation is None or (current or b"").decode() == incarnation
-        return same and till is not None and bool(till > self.store.clock().uptime)
+    def is_alive(self, name: str) -> bool:
+        """True if the node has missed no heartbeat."""
+        till = self.store.read("ZSCORE", self.store.key("alive"), name)
+        return till is not None and bool(float(till) > self.store.clock().uptime)
 
     def _commands(self, name: str) -> list[tuple[str, ...]]:
         key = self.store.key

@@ -1,6 +1,6 @@
 """Grabs: one process among many works on an instance of a key, once. The others learn who does, and how it ends.
 
-`locks/leases.py` renews the winner's lease, as it does for locks. `grabs/records.py` describes the instance itself.
+`locks/leases.py` renews the winner's lease, as it does for locks. `grabs/reader.py` describes the instance itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, Self, cast
 from kombu.utils.json import dumps
 
 from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavailable, WaitTimeout
-from coordinator.grabs.records import all_of, listening, look
+from coordinator.grabs.reader import all_of, listening, look
 from coordinator.jobs.instances import GrabRecord, Instance, State, Winner, checked, lane_of, parse_instance
 from coordinator.jobs.validation import GRABS, checks_arguments, count, one_of, shown, span, text
 from coordinator.locks.leases import Lease, Renewer, holding, would_deadlock

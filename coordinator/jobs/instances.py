@@ -1,6 +1,6 @@
 """An instance of a key: a piece of work that one process or job among all grabs, so that it is done once.
 
-`grabs/records.py` reads instances from Redis. A process grabs an instance with `grabs/grab.py`, a job by its submit.
+`grabs/reader.py` reads instances from Redis. A process grabs an instance with `grabs/grab.py`, a job by its submit.
 """
 
 from __future__ import annotations

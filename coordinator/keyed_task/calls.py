@@ -28,9 +28,9 @@ from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import KeyedCall, RequestMaker, check_signature
 from coordinator.jobs.spec import Message, Signature
 from coordinator.jobs.submission import Submission
+from coordinator.keyed_task.coordinate import KeyedTask, read
 from coordinator.keyed_task.lane_producer import LaneProducer, LaneUnavailable
 from coordinator.keyed_task.message import PAST
-from coordinator.keyed_task.option import KeyedTask, read
 from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
 

@@ -22,8 +22,8 @@ from coordinator.jobs.request import KeyedCall
 from coordinator.jobs.spec import Message, Signature, Spec
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.validation import OwnId
+from coordinator.keyed_task.coordinate import KeyedTask
 from coordinator.keyed_task.message import Headers, MessageProperties, ReceivedCall, read
-from coordinator.keyed_task.option import KeyedTask
 
 _CANVAS = {"chain", "chord", "group"}
 

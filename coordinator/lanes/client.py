@@ -18,7 +18,7 @@ from kombu.utils.json import loads
 from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, StoreUnavailable, UnknownJob, WaitTimeout
 from coordinator.fleet.nodes import Node, Nodes
-from coordinator.grabs.records import end_of_process
+from coordinator.grabs.reader import end_of_process
 from coordinator.jobs import record, validation
 from coordinator.jobs.instances import names_in, parse_instance
 from coordinator.jobs.record import Job

@@ -51,7 +51,7 @@ def _pages() -> "Pages":
 
 
 def _findings() -> "Iterable[Finding]":
-    from tasks.findings import findings
+    from tasks.doctor import findings
 
     return findings()
 

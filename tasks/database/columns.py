@@ -32,14 +32,14 @@ class Instant(TypeDecorator[datetime]):
         return None if value is None else instants.parse(value)
 
 
-def upsert(connection: Connection, table: Table, rows: Iterable[Mapping[str, Value]], keep: Sequence[str] = ()) -> None:
-    """Insert rows. Where a key exists, update all columns except those in `keep`."""
+def upsert(connection: Connection, table: Table, rows: Iterable[Mapping[str, Value]]) -> None:
+    """Insert rows. Where a key exists, update all other columns."""
     values = list(rows)
     if not values:
         return
     statement = insert(connection, table)
     keys = [column.name for column in table.primary_key]
-    changed = {name: statement.excluded[name] for name in values[0] if name not in keys and name not in keep}
+    changed = {name: statement.excluded[name] for name in values[0] if name not in keys}
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), values)
 
 

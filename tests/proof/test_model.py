@@ -42,7 +42,7 @@ APART = {
     "lines_likely": "it reads",
     "jobs_named": "it reads, and notes ids that are no jobs' yet: tests/fleet/shared/test_keyed_canvas.py",
     "job_retarget": "the model knows no tasks: tests/coordinator/jobs/test_retarget.py",
-    "trouble_take": "it takes what rules noted: tests/coordinator/warden/errands/test_troubles.py",
+    "trouble_take": "it takes what rules noted: tests/coordinator/warden/errands/test_trouble_reports.py",
     "tick_take": SCHEDULES,
     "tick_done": SCHEDULES,
     "schedule_follow": SCHEDULES,

@@ -27,7 +27,7 @@ from coordinator.warden.errands.duties import Duty, WardenPlugin, report_life
 from coordinator.warden.errands.gone_nodes import remove_queues_of_gone_nodes
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
-from coordinator.warden.errands.troubles import Troubles
+from coordinator.warden.errands.trouble_reports import TroubleReports
 
 _LAST_BELLS = 2.0  # seconds at shutdown to ring the waiting bells
 
@@ -38,7 +38,7 @@ class ErrandsCoordinator(Protocol):
     store: Store
     _results: Results
     _parked: Parked
-    _troubles: Troubles
+    _troubles: TroubleReports
     _doorbells: Doorbells
     _node: str
     _warden_plugins: list[Callable[[str], WardenPlugin]]

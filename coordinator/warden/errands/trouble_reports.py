@@ -31,7 +31,7 @@ _AGAIN = 3600.0  # seconds after which a wait is told again, and for which a han
 _SAYS = {"held": "is held for an operator", "failed": "failed for good", "double_fault": "failed, and so its rollback"}
 
 
-class Troubles:
+class TroubleReports:
     """Tells of the troubles of one app's jobs, and in turns with the other nodes of those that wait."""
 
     def __init__(self, store: Store, lanes: LaneClient, app: Celery, look: float = LOOK) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, Trouble, trouble_seen
-from coordinator.warden.errands.troubles import Troubles
+from coordinator.warden.errands.trouble_reports import TroubleReports
 from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
 
@@ -26,9 +26,9 @@ def told() -> Iterator[Told]:
     trouble_seen.disconnect(hear)
 
 
-def errands(node: Puppet, app: Any, look: float = 1e9) -> Troubles:
+def errands(node: Puppet, app: Any, look: float = 1e9) -> TroubleReports:
     node.store.settings = node.store.settings.model_copy(update={"long_wait": 30.0})
-    return Troubles(node.store, node.lanes, app, look)
+    return TroubleReports(node.store, node.lanes, app, look)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from celery import Celery, _state, shared_task
 from celery.app.task import Task
 
 from coordinator import Coordinator, InvalidJob, SettingsError
-from coordinator.keyed_task.option import read
+from coordinator.keyed_task.coordinate import read
 
 DEEP: list[object] = []
 for _ in range(100_000):
