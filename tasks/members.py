@@ -20,7 +20,7 @@ from coordinator.diagnosis.codes import Codes, cause
 from coordinator.lanes.view import Lane, look
 from coordinator.scheduler.entry import next_ticks
 from coordinator.store.values import Json
-from tasks import instants, requests
+from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog.catalog import MemberSummary
 from tasks.catalog.former import former
@@ -206,6 +206,8 @@ def refresh(
     Raises UnknownMember, and ValueError for a member that cannot be synchronized. Where the list cannot be read, the
     node decides that takes the request in.
     """
+    from tasks import requests  # with the tasks of a sync come httpx and its own
+
     with suppress(NodelistUnreadable, UnusableDatabase):
         listed = service().nodelist.listed().get(member)
         if listed is None:

@@ -12,7 +12,9 @@ import pytest
 
 from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
-from tasks.harvest import SyncRequest, SyncResult, harvest_member
+from tasks.harvest.asked import SyncRequest
+from tasks.harvest.harvest import harvest_member
+from tasks.harvest.outcome import SyncResult
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory
