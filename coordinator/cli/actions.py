@@ -10,29 +10,22 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import update_wrapper
-from typing import Literal, TypeVar, Unpack, cast
+from typing import Literal, TypeVar, cast
 
 import click
 
-from coordinator.author import Acting
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, fitted, listing, more, table
-from coordinator.cli.session import (
-    act_options,
-    json_option,
-    paged,
-    session_of,
-    with_coordinator,
-)
+from coordinator.cli.session import act_options, json_option, paged, session_of, with_coordinator
 from coordinator.cli.show import job_text, node_text
+from coordinator.client import acts
+from coordinator.client.acts import Done, counted
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.summary import Summary
 from coordinator.errors import UnknownJob
 from coordinator.jobs.instances import shown_lane
-from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.search import FILTERS
-from coordinator.jobs.states import End
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.trail import Action
 from coordinator.lanes.bulk import LANE_VERBS, ActingOn, Verb
@@ -41,7 +34,8 @@ from coordinator.lanes.plan import Plan
 from coordinator.store.times import moment, span_text
 from coordinator.store.values import Json
 
-Shown = tuple[dict[str, Json], str]  # for programs; for people
+Act = Callable[..., Done]
+Options = Callable[[Callable[..., None]], Callable[..., None]]
 K = TypeVar("K")
 
 
@@ -68,18 +62,32 @@ kwargs_option = click.option(
 )
 
 
-def acts(argument: str, metavar: str) -> Callable[[Callable[..., Shown]], click.Command]:
-    """Make a command that acts on `argument` of a function that returns the result for programs and for people."""
+def command_of(function: Act, argument: str, metavar: str, *options: Options, name: str = "") -> click.Command:
+    """Make a command of an act on the thing that `argument` names."""
 
-    def add(function: Callable[..., Shown]) -> click.Command:
-        def act(coordinator: Coordinator, as_json_: bool, **options: object) -> None:
-            _show(function(coordinator, **options), as_json_)
+    def act(coordinator: Coordinator, as_json_: bool, dry_run: bool = False, **values: object) -> None:
+        _show(_done(coordinator, function, dry_run, **values), as_json_)
 
-        named: Callable[..., None] = update_wrapper(act, function)
-        command = act_options(json_option(with_coordinator(named)))
-        return click.command()(click.argument(argument, metavar=metavar)(command))
+    return _command(act, function, click.argument(argument, metavar=metavar), json_option, *options, name=name)
 
-    return add
+
+def _done(coordinator: Coordinator, function: Act, dry_run: bool, **values: object) -> Done:
+    """Do it; or show the plan, by the coordinator's call of the same name."""
+    if not dry_run:
+        return function(coordinator, **values)
+    plan: Plan = getattr(coordinator, function.__name__)(dry_run=True, **values)
+    return asdict(plan), plan_text(plan)
+
+
+def _command(
+    act: Callable[..., None], function: Act, argument: Options, *options: Options, name: str = ""
+) -> click.Command:  # fmt: skip
+    """Make a command of `act`, with the name and the help of `function`."""
+    command = with_coordinator(update_wrapper(act, function))
+    inside_out: list[Options] = [*reversed(options), act_options, argument]
+    for option in inside_out:
+        command = option(command)
+    return click.command(name or function.__name__)(command)
 
 
 @click.command()
@@ -244,195 +252,77 @@ def plan_text(plan: Plan) -> str:
 yes_option = click.option("--yes", is_flag=True, help="Where there may be many: ask nothing.")
 
 
-def acts_on_jobs(function: Callable[..., Shown]) -> click.Command:
+def command_on_jobs(function: Act, *options: Options) -> click.Command:
     """Make a command that acts on the job ID, or on all jobs that a filter finds."""
 
-    def act(coordinator: Coordinator, job_id: str | None, dry_run: bool, **asked: object) -> None:
+    def act(
+        coordinator: Coordinator, job_id: str | None, dry_run: bool, yes: bool, as_json_: bool, **asked: object
+    ) -> None:  # fmt: skip
         given = {name: asked.pop(name) for name in FILTERS}
         wanted = {name: value for name, value in given.items() if value not in ("", ())}
         if bool(wanted) == (job_id is not None):
             raise click.UsageError("name one job by its ID, or several by options such as --state and --key")
         if job_id is None:
-            _act_on_many(coordinator, function.__name__, dry_run, wanted | asked)
+            _act_on_many(coordinator, function.__name__, dry_run, yes, as_json_, wanted | asked)
         else:
-            as_json_, _ = asked.pop("as_json_"), asked.pop("yes")
-            planned = getattr(coordinator, function.__name__)(job_id, dry_run=True, **asked) if dry_run else None
-            _show(_shown_plan(planned) if planned else function(coordinator, job_id, **asked), as_json_)
+            _show(_done(coordinator, function, dry_run, job_id=job_id, **asked), as_json_)
 
-    named: Callable[..., None] = update_wrapper(act, function)
-    command = filtered(dry_run_option(yes_option(json_option(with_coordinator(named)))))
-    return click.command()(click.argument("job_id", metavar="[ID]", required=False)(act_options(command)))
+    argument = click.argument("job_id", metavar="[ID]", required=False)
+    return _command(act, function, argument, filtered, dry_run_option, yes_option, json_option, *options)
 
 
-def acts_on_lanes(function: Callable[..., Shown]) -> click.Command:
+def command_on_lanes(function: Act, *options: Options) -> click.Command:
     """Make a command that acts on the lane KEY, or on all that begin so."""
 
-    def act(coordinator: Coordinator, key: str, dry_run: bool, **asked: object) -> None:
-        if key.endswith(("/", "*")) or (dry_run and not asked.get("holder")):
-            if asked.pop("holder", ""):
-                raise click.UsageError("--holder is for one lane")
-            _act_on_many(coordinator, function.__name__, dry_run, {"key": key, **asked})
-            return
-        as_json_, _ = asked.pop("as_json_"), asked.pop("yes")
-        if dry_run:
-            _show(_shown_plan(coordinator.release(key, holder=str(asked["holder"]), dry_run=True)), as_json_)
+    def act(
+        coordinator: Coordinator, key: str, dry_run: bool, yes: bool, as_json_: bool, **asked: object
+    ) -> None:  # fmt: skip
+        if not key.endswith(("/", "*")) and (asked.get("holder") or not dry_run):
+            _show(_done(coordinator, function, dry_run, key=key, **asked), as_json_)
+        elif asked.pop("holder", ""):
+            raise click.UsageError("--holder is for one lane")
         else:
-            _show(function(coordinator, key, **asked), as_json_)
+            _act_on_many(coordinator, function.__name__, dry_run, yes, as_json_, {"key": key, **asked})
 
-    named: Callable[..., None] = update_wrapper(act, function)
-    command = dry_run_option(yes_option(json_option(with_coordinator(named))))
-    return click.command()(click.argument("key", metavar="KEY")(act_options(command)))
+    argument = click.argument("key", metavar="KEY")
+    return _command(act, function, argument, dry_run_option, yes_option, json_option, *options)
 
 
-def _show(shown: Shown, as_json_: object) -> None:
+def _show(shown: Done, as_json_: object) -> None:
     value, text = shown
     click.echo(as_json(value) if as_json_ else text)
 
 
-def _shown_plan(plan: Plan) -> Shown:
-    return asdict(plan), plan_text(plan)
-
-
-def _act_on_many(coordinator: Coordinator, verb: str, dry_run: bool, asked: dict[str, object]) -> None:
+def _act_on_many(
+    coordinator: Coordinator, name: str, dry_run: bool, yes: bool, as_json_: bool, asked: dict[str, object]
+) -> None:  # fmt: skip
     """Show the plan; or ask, then act in portions. The progress goes to stderr: a bar, or lines without a terminal."""
-    as_json_, yes = asked.pop("as_json_"), asked.pop("yes")
-    wanted = cast(ActingOn, asked)
-    plan = coordinator.act(cast(Verb, verb), dry_run=True, **wanted)
+    verb, wanted = cast(Verb, name), cast(ActingOn, asked)
+    plan = coordinator.act(verb, dry_run=True, **wanted)
     if dry_run or (plan.complete and not plan.count):
-        _show(_shown_plan(plan) if dry_run else ({"done": 0}, plan_text(plan)), as_json_)
-        return
+        return _show((asdict(plan) if dry_run else {"done": 0}, plan_text(plan)), as_json_)
     thing = "lane" if verb in LANE_VERBS else "job"
     if not yes:
         more = "" if plan.complete else " or more"
-        click.confirm(f"{verb} {_several(plan.count, thing)}{more}?", abort=True, err=True)
+        click.confirm(f"{verb} {counted(plan.count, thing)}{more}?", abort=True, err=True)
     done, terminal = 0, sys.stderr.isatty()
     with click.progressbar(length=plan.count, label=verb, file=sys.stderr, hidden=not terminal) as bar:
-        for progress in coordinator.act(cast(Verb, verb), **wanted):
+        for progress in coordinator.act(verb, **wanted):
             bar.length = progress.total
             bar.update(progress.done - done)
             done = progress.done
             if done and not terminal:
                 click.echo(f"{verb}: {done} of {progress.total}", err=True)
-    _show(({"done": done}, f"{verb}: {_several(done, thing)}"), as_json_)
-
-
-def _several(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
-
-
-@acts_on_jobs
-def cancel(coordinator: Coordinator, job_id: str, **acting: Unpack[Acting]) -> Shown:
-    """End a job, or all jobs that options such as --state and --key name.
-
-    A running job's process is stopped first; then the rollback runs. Several are counted first, then ended in portions;
-    given again, the command does the rest.
-    """
-    state = coordinator.cancel(job_id, **acting)
-    ending = {"running": "is being stopped", "cancelled": "is cancelled"}
-    text = ending.get(state, f"was over: {state}" if state in TERMINAL else f"is {state}")
-    return {"id": job_id, "state": state}, f"{job_id} {text}"
+    _show(({"done": done}, f"{verb}: {counted(done, thing)}"), as_json_)
 
 
 _to = click.option(
     "--to", type=click.Choice(ENDS), default=ENDS[0], show_default=True, help="Among the jobs of its priority."
 )
-
-
-@acts_on_jobs
-@_to
-def retry(coordinator: Coordinator, job_id: str, to: End, **acting: Unpack[Acting]) -> Shown:
-    """Run a job again, or all jobs that options such as --state and --task name.
-
-    A held job goes on, a job that waits for its retry runs at once, and a job that ended badly runs again as a new one.
-    """
-    state = coordinator.retry(job_id, to=to, **acting)
-    done = "" if state in ("ready", "waiting") else ": only a job that is held, retrying, or ended badly runs again"
-    return {"id": job_id, "state": state}, f"{job_id} is {state}{done}"
-
-
-@acts_on_jobs
-@click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
-@_to
-def move(coordinator: Coordinator, job_id: str, priority: int | None, to: End, **acting: Unpack[Acting]) -> Shown:
-    """Move a waiting job in all its lanes, or all jobs that options such as --key and --task name; these keep their
-    order.
-    """
-    state = coordinator.move(job_id, priority=priority, to=to, **acting)
-    return {"id": job_id, "state": state}, f"{job_id} is moved to the {to} of its priority: {state}"
-
-
-@acts_on_lanes
-@click.argument("limit", metavar="N", type=int)
-def limit(coordinator: Coordinator, key: str, limit: int, **acting: Unpack[Acting]) -> Shown:
-    """Let N jobs of a lane run at once, or of all lanes that begin so: 'sync/*'.
-
-    1 is usual. With 0 no job starts, and the running ones go on.
-    """
-    before = coordinator.set_limit(key, limit, **acting)
-    return {"key": key, "limit": limit, "before": before}, f"up to {limit} at once in {key}, {before} before"
-
-
-@acts_on_lanes
-@click.option("--holder", default="", metavar="ID", help="Only if this job holds it, so that to ask twice is safe.")
-def release(coordinator: Coordinator, key: str, holder: str, **acting: Unpack[Acting]) -> Shown:
-    """Take a lane from its holder, or all lanes that begin so: 'sync/*'.
-
-    Of several, from the one that was started first. That job ends as cancelled, without rollback, and the next one
-    starts at once.
-    """
-    held = coordinator.release(key, holder=holder, **acting)
-    nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
-    return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
-
-
-@acts_on_lanes
-def pause(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Shown:
-    """Let no more jobs start in a lane, or in all that are there and begin so: 'sync/*'. Running ones go on."""
-    new = coordinator.pause(key, **acting)
-    return {"key": key, "paused": new}, f"{key} is paused" if new else f"{key} was paused already"
-
-
-@acts_on_lanes
-def resume(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Shown:
-    """Let a paused lane go on, or all that begin so: 'sync/*'."""
-    was = coordinator.resume(key, **acting)
-    return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
-
-
-@acts("old", "OLD")
-@click.argument("new", metavar="NEW")
-@dry_run_option
-def retarget(coordinator: Coordinator, old: str, new: str, dry_run: bool, **acting: Unpack[Acting]) -> Shown:
-    """Give jobs another task.
-
-    The jobs of the task OLD that are not at work run NEW, where its nodes are. Later steps of chains, rollbacks and
-    links that name OLD name NEW.
-    """
-    if dry_run:
-        return _shown_plan(coordinator.retarget(old, new, dry_run=True))
-    done = coordinator.retarget(old, new, **acting)
-    left = f"; {done.at_work} at work stay as they are: ask again later" if done.at_work else ""
-    text = f"{_several(done.jobs, 'job')} with {old} name {new}{left}"
-    return {"old": old, "new": new, **done._asdict()}, text
-
-
-@acts("node", "NODE")
-def drain(coordinator: Coordinator, node: str, **acting: Unpack[Acting]) -> Shown:
-    """Give a node no new jobs until `undrain`.
-
-    Its running jobs end there, or go to other nodes after `drain_timeout`.
-    """
-    new = coordinator.drain(node, **acting)
-    alive = node in [living.name for living in coordinator.nodes()]
-    unknown = "" if alive else "; no node of that name is alive, and it gets no jobs when it comes"
-    return {"node": node, "drained": new}, f"{node} {'drains' if new else 'was drained already'}{unknown}"
-
-
-@acts("node", "NODE")
-def undrain(coordinator: Coordinator, node: str, **acting: Unpack[Acting]) -> Shown:
-    """Give a drained node jobs again."""
-    was = coordinator.undrain(node, **acting)
-    return {"node": node, "undrained": was}, f"{node} {'takes jobs again' if was else 'was not drained'}"
+_priority = click.option("--priority", type=int, help="-255 to 255; the greater goes first.")
+_holder = click.option(
+    "--holder", default="", metavar="ID", help="Only if this job holds it, so that to ask twice is safe."
+)
 
 
 @click.command()
@@ -468,8 +358,21 @@ def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     click.echo(as_json(node) if as_json_ else node_text(node))
 
 
-NODE_COMMANDS = (show_node, drain, undrain)
-COMMANDS = (submit, wait, why, cancel, retry, move, limit, release, pause, resume, retarget, actions)
+NODE_COMMANDS = (show_node, *(command_of(act, "node", "NODE") for act in (acts.drain, acts.undrain)))
+COMMANDS = (
+    submit,
+    wait,
+    why,
+    command_on_jobs(acts.cancel),
+    command_on_jobs(acts.retry, _to),
+    command_on_jobs(acts.move, _priority, _to),
+    command_on_lanes(acts.limit, click.argument("limit", metavar="N", type=int)),
+    command_on_lanes(acts.release, _holder),
+    command_on_lanes(acts.pause),
+    command_on_lanes(acts.resume),
+    command_of(acts.retarget, "old", "OLD", click.argument("new", metavar="NEW"), dry_run_option),
+    actions,
+)
 
 
 def _until_over(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:

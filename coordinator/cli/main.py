@@ -13,9 +13,8 @@ from typing import Unpack
 import click
 
 from coordinator.address import without_secrets
-from coordinator.author import Acting
 from coordinator.cli import actions
-from coordinator.cli.actions import Shown, acts
+from coordinator.cli.actions import command_of
 from coordinator.cli.dashboard import dashboard
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, fitted, listing, more, page, pairs, table, text
@@ -25,6 +24,7 @@ from coordinator.cli.schedule import ShowByName, schedule
 from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
+from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.status import Status, status_of
@@ -267,21 +267,13 @@ def show_grabs(coordinator: Coordinator, key: str, most: int, after: str, histor
     _show_grabs(coordinator, key, most, after, history, as_json_)
 
 
-@acts("key", "KEY")
-@click.argument("instance")
-@click.option("--attempt", type=int, help="Only from the winner of this attempt, as the list shows it.")
-def release(coordinator: Coordinator, key: str, instance: str, attempt: int | None, **acting: Unpack[Acting]) -> Shown:
-    """Take an instance from its winner.
-
-    Nothing that a process still says of it counts. One that waits takes over, or the next that asks. A job is
-    cancelled. Work that has failed for good may be tried again.
-    """
-    winner = coordinator.release_grab(key, instance, attempt, **acting)
-    done = f"{key} {instance} is taken from {winner}"
-    return {"key": key, "instance": instance, "released": winner}, done if winner else f"nobody has {key} {instance}"
-
-
-grabs.add_command(release)
+grabs.add_command(
+    command_of(
+        acts.release_grab, "key", "KEY", click.argument("instance"),
+        click.option("--attempt", type=int, help="Only from the winner of this attempt, as the list shows it."),
+        name="release",
+    )
+)  # fmt: skip
 
 
 def _show_grabs(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import click
 
-from coordinator.author import Acting
-from coordinator.cli.actions import Shown, acts
+from coordinator.cli.actions import command_of
 from coordinator.cli.format import as_json, listing, more, pairs, table
 from coordinator.cli.schedule import ShowByName
 from coordinator.cli.session import json_option, paged, with_coordinator
+from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
 from coordinator.warden.inbox.queue import LETTERS
 
@@ -27,7 +25,7 @@ def refused(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> 
     found = coordinator.refused(2 * LETTERS if after else most + 1)
     ids = [one.id for one in found]
     if after and after not in ids:
-        raise click.ClickException(_gone(after))
+        raise click.ClickException(acts.gone(after))
     first = ids.index(after) + 1 if after else 0
     listed, after = found[first : first + most], ids[first + most - 1] if len(found) > first + most else ""
     rows = ((one.id, one.at, one.queue, one.node, one.reason, one.original) for one in listed)
@@ -44,7 +42,7 @@ def show_refused(coordinator: Coordinator, request_id: str, as_json_: bool) -> N
     """Show a refused request."""
     one = next((one for one in coordinator.refused(2 * LETTERS) if one.id == request_id), None)
     if one is None:
-        raise click.ClickException(_gone(request_id))
+        raise click.ClickException(acts.gone(request_id))
     if as_json_:
         click.echo(as_json(one))
         return
@@ -53,24 +51,6 @@ def show_refused(coordinator: Coordinator, request_id: str, as_json_: bool) -> N
     click.echo(pairs([*about, ("encoding", one.encoding if one.encoding != "utf-8" else None), ("original", original)]))
 
 
-@acts("request_id", "ID")
-@click.option("--edited", metavar="JSON", help="Put this request into the queue in its place.")
-def requeue(coordinator: Coordinator, request_id: str, edited: str | None, **acting: Unpack[Acting]) -> Shown:
-    """Put a refused request into its queue again, without its priority."""
-    done = coordinator.requeue(request_id, edited, **acting)
-    return {"request": request_id, "requeued": done}, f"{request_id} is in its queue" if done else _gone(request_id)
-
-
-@acts("request_id", "ID")
-def discard(coordinator: Coordinator, request_id: str, **acting: Unpack[Acting]) -> Shown:
-    """Forget a refused request."""
-    done = coordinator.discard(request_id, **acting)
-    return {"request": request_id, "discarded": done}, f"{request_id} is discarded" if done else _gone(request_id)
-
-
-def _gone(request_id: str) -> str:
-    return f"no refused request has the id {request_id} any more; on RabbitMQ, perhaps somebody reads it just now"
-
-
-for command in (requeue, discard):
+_edited = click.option("--edited", metavar="JSON", help="Put this request into the queue in its place.")
+for command in (command_of(acts.requeue, "request_id", "ID", _edited), command_of(acts.discard, "request_id", "ID")):
     refused.add_command(command)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Unpack
 
 import click
 
-from coordinator.author import Acting
-from coordinator.cli.actions import Shown, acts
+from coordinator.cli.actions import command_of
 from coordinator.cli.format import as_json, listing, more, pairs, table
 from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.cli.show import act_text
+from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
 from coordinator.scheduler.entry_plan import number
 from coordinator.scheduler.history import EntryEvent
@@ -119,56 +118,13 @@ def _steered(entry: EntryStatus) -> str | None:
     return "; ".join(f"{what} {act_text(act)}" for what, act in acts_on_it if act) or None
 
 
-@acts("name", "NAME")
-def pause(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
-    """Send no tick of an entry until `resume`.
-
-    Once the command has ended, no beat sends one. The instants of the pause are not missed ones.
-    """
-    new = coordinator.entries.pause(name, **acting)
-    return {"entry": name, "paused": new}, f"{name} is paused" if new else f"{name} was paused already"
-
-
-@acts("name", "NAME")
-def resume(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
-    """Send the ticks of a paused entry again."""
-    was = coordinator.entries.resume(name, **acting)
-    return {"entry": name, "resumed": was}, f"{name} goes on" if was else f"{name} was not paused"
-
-
-@acts("name", "NAME")
-def skip(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
-    """Do not send the next tick of an entry."""
-    at = coordinator.entries.skip_next(name, **acting)
-    return {"entry": name, "omitted": at.isoformat()}, f"{name} will not be sent at {moment(at)}"
-
-
-@acts("name", "NAME")
-@click.option("--token", help="Asked for again with the same one, the entry runs once.")
-def run(coordinator: Coordinator, name: str, token: str | None, **acting: Unpack[Acting]) -> Shown:
-    """Run an entry now, out of turn, even while it is paused."""
-    job_id = coordinator.entries.run_now(name, token=token, **acting)
-    return {"entry": name, "id": job_id}, f"{name} runs within seconds, once a beat is there, as {job_id}"
-
-
-@acts("name", "NAME")
-@click.argument("expression")
-def change(coordinator: Coordinator, name: str, expression: str, **acting: Unpack[Acting]) -> Shown:
-    """Give an entry another schedule until `restore`.
-
-    EXPRESSION: a Quartz expression in the entry's time zone, such as "0 0 1 * * ?", or "every 30" for seconds.
-    """
-    new = coordinator.entries.change(name, expression, **acting)
-    return {"entry": name, "changed": new}, f"{name}: {coordinator.entries.entry(name, 1).when}"
-
-
-@acts("name", "NAME")
-def restore(coordinator: Coordinator, name: str, **acting: Unpack[Acting]) -> Shown:
-    """Give an entry its own schedule again."""
-    was = coordinator.entries.restore(name, **acting)
-    when = coordinator.entries.entry(name, 1).when
-    return {"entry": name, "restored": was}, when if was else f"{name} had its own schedule: {when}"
-
-
-for command in (pause, resume, skip, run, change, restore):
-    schedule.add_command(command)
+_token = click.option("--token", help="Asked for again with the same one, the entry runs once.")
+for act, name, *options in (
+    (acts.pause_entry, "pause"),
+    (acts.resume_entry, "resume"),
+    (acts.skip_tick, "skip"),
+    (acts.run_entry, "run", _token),
+    (acts.change_entry, "change", click.argument("expression")),
+    (acts.restore_entry, "restore"),
+):
+    schedule.add_command(command_of(act, "name", "NAME", *options, name=name))

@@ -1,22 +1,21 @@
-"""What operators do on the pages: each act calls the function of the coordinator that the command line calls, too."""
+"""What operators do on the pages: each act calls the function that the command line calls, too (client/acts.py)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from typing import cast
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from coordinator.author import Acting
+from coordinator.client import acts
 from coordinator.dashboard.extend import Act, Asked, Field
 from coordinator.dashboard.show import job_link, url
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.search import FILTERS, JobFilter
-from coordinator.jobs.states import End
 from coordinator.lanes.bulk import LANE_VERBS, ON_STATES, ActingOn, Progress, Verb
 from coordinator.lanes.plan import Hit, Plan
 
@@ -35,32 +34,8 @@ LIMIT = Field("limit", "Jobs at once", default="1", hint="0 to 1000; 0 starts no
 TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")))
 
 
-def check_reason(asked: Asked) -> None:
-    """Raise InvalidJob where no reason is given."""
-    if not asked.text("why"):
-        raise InvalidJob("say why: others will read it")
-
-
-def _of(name: str, verb: str) -> Callable[[Asked], str]:
-    return lambda asked: f"{verb} {shown_lane(asked.text(name))}"
-
-
-def _back(path: str, name: str) -> Callable[[Asked], str]:
-    return lambda asked: url(path, **{name: asked.text(name)})
-
-
 def _acting(asked: Asked) -> Acting:
     return Acting(why=asked.text("why"), ticket=asked.text("ticket"))
-
-
-def _cancel(asked: Asked) -> str:
-    state = asked.coordinator.cancel(asked.text("id"), **_acting(asked))
-    return f"The job is {state}." if state != "running" else "The job is being stopped."
-
-
-def _retry(asked: Asked) -> str:
-    state = asked.coordinator.retry(asked.text("id"), to=cast(End, asked.text("to", "back")), **_acting(asked))
-    return f"The job is {state}."
 
 
 def plan_of(act: Act, asked: Asked) -> list[str]:
@@ -105,6 +80,31 @@ def _words(asked: Asked, act: str, hit: Hit) -> str:
     return f"job {name} {does}"
 
 
+def _priority(asked: Asked) -> int | None:
+    return asked.number("priority", 0, -255, 255) if asked.text("priority") else None
+
+
+def _order_arguments(asked: Asked) -> object:
+    try:
+        return json.loads(asked.text("args") or "[]")
+    except ValueError as error:
+        raise InvalidJob(f"the arguments are a JSON list: {error}") from error
+
+
+# The values of a form that are no mere text.
+_VALUES: Mapping[str, Callable[[Asked], object]] = {
+    "args": _order_arguments,
+    "attempt": lambda asked: asked.number("attempt", 0, 0, 10**9) or None,
+    "limit": lambda asked: asked.number("limit", 1, 0, 1000),
+    "priority": _priority,
+    "to": lambda asked: asked.text("to") or "back",
+}
+
+
+def _value(asked: Asked, name: str) -> object:
+    return _VALUES[name](asked) if name in _VALUES else asked.text(name)
+
+
 def filter_of(asked: Asked) -> JobFilter:
     """The filter of jobs in an address."""
     return cast(JobFilter, {name: value for name in FILTERS if (value := asked.text(name))})
@@ -122,13 +122,7 @@ def _on_all(verb: Verb, thing: str, fields: Sequence[Field] = ()) -> Act:
 
     def wanted(asked: Asked) -> ActingOn:
         how: ActingOn = {"key": asked.text("key")} if on_lanes else cast(ActingOn, filter_of(asked))
-        if "to" in (names := {field.name for field in fields}):
-            how["to"] = cast(End, asked.text("to", "back"))
-        if "priority" in names and asked.text("priority"):
-            how["priority"] = asked.number("priority", 0, -255, 255)
-        if "limit" in names:
-            how["limit"] = asked.number("limit", 1, 0, 1000)
-        return how
+        return cast(ActingOn, how | {field.name: _value(asked, field.name) for field in fields})
 
     def do(asked: Asked) -> Iterator[str | Progress]:
         done = 0
@@ -154,64 +148,25 @@ def _on_all(verb: Verb, thing: str, fields: Sequence[Field] = ()) -> Act:
                fields, grave=verb in ("cancel", "release"), needs=int(on_lanes))  # fmt: skip
 
 
-def _move(asked: Asked) -> str:
-    priority = asked.number("priority", 0, -255, 255) if asked.text("priority") else None
-    to = cast(End, asked.text("to", "back"))
-    state = asked.coordinator.move(asked.text("id"), priority=priority, to=to, **_acting(asked))
-    return f"The job has its new place; it is {state}."
+def _act(
+    do: Callable[..., acts.Done], title: str, thing: Sequence[str], does: str, path: str, fields: Sequence[Field] = (),
+    plan: Callable[[Asked], Sequence[str]] | None = None, grave: bool = False,
+) -> Act:  # fmt: skip
+    """An act of `coordinator.client.acts`, which takes the names of its thing, then its fields.
 
+    `does`: what stands before the name of the thing. `path`: of the page to go on with.
+    """
+    names = (*thing, *(field.name for field in fields))
+    name = "instance" if "instance" in thing else thing[0]
 
-def _release(asked: Asked) -> str:
-    job = asked.coordinator.release(asked.text("key"), holder=asked.text("holder"), **_acting(asked))
-    return f"Job {job} lost the lane, and is cancelled." if job else "No job held the lane."
+    def done(asked: Asked) -> Markup:
+        answer, text = do(asked.coordinator, *(_value(asked, one) for one in names), **_acting(asked))
+        job_id = str(answer.get("id", ""))
+        before, found, behind = text.rpartition(job_id) if job_id else (text, "", "")
+        return escape(before) + (job_link(job_id, found) if found else "") + escape(f"{behind}.")
 
-
-def _release_plan(asked: Asked) -> Plan:
-    return asked.coordinator.release(asked.text("key"), holder=asked.text("holder"), dry_run=True)
-
-
-def _limit(asked: Asked) -> str:
-    before = asked.coordinator.set_limit(asked.text("key"), asked.number("limit", 1, 0, 1000), **_acting(asked))
-    return f"The limit is {asked.text('limit')}; it was {before}."
-
-
-def _skip(asked: Asked) -> str:
-    return (
-        f"The instant {asked.coordinator.entries.skip_next(asked.text('name'), **_acting(asked)):%F %T %Z} is left out."
-    )
-
-
-def _run(asked: Asked) -> str:
-    job = asked.coordinator.entries.run_now(asked.text("name"), **_acting(asked))
-    return Markup("A beat runs it within a second or two, as {}.").format(job_link(job))
-
-
-def _release_grab(asked: Asked) -> str:
-    attempt = asked.number("attempt", 0, 0, 10**9) or None
-    winner = asked.coordinator.release_grab(asked.text("key"), asked.text("instance"), attempt, **_acting(asked))
-    return f"It was taken from {winner}." if winner else "Nobody works on it."
-
-
-def _flush(asked: Asked) -> str:
-    return f"Orders put in line: {asked.coordinator.sorter(asked.text('name')).flush(**_acting(asked))}."
-
-
-def _add_order(asked: Asked) -> str:
-    """An order whose arguments are JSON. Raises InvalidJob."""
-    try:
-        args = json.loads(asked.text("args") or "[]")
-    except ValueError as error:
-        raise InvalidJob(f"the arguments are a JSON list: {error}") from error
-    signature = {"task": asked.text("task"), "args": args, "kwargs": {}, "options": {}}
-    sorter = asked.coordinator.sorter(asked.text("name"))
-    added = sorter.add(asked.text("order"), asked.text("key"), signature, **_acting(asked))
-    return f"The sorter holds it as job {added.id}."
-
-
-def _retarget(asked: Asked) -> str:
-    done = asked.coordinator.retarget(asked.text("old"), asked.text("new"), **_acting(asked))
-    left = f" {done.at_work} at work stay as they are: do it again later." if done.at_work else ""
-    return f"Jobs with the new task: {done.jobs:,}.{left}"
+    return Act(title, thing, lambda asked: f"{does} {shown_lane(asked.text(name))}", done,
+               lambda asked: url(path, **{thing[0]: asked.text(thing[0])}), plan, fields, grave)  # fmt: skip
 
 
 def _retarget_plan(asked: Asked) -> list[str]:
@@ -220,38 +175,12 @@ def _retarget_plan(asked: Asked) -> list[str]:
     return _planned(lambda asked: asked.coordinator.retarget(old, new, dry_run=True))(asked) if new else []
 
 
-def _requeue(asked: Asked) -> str:
-    done = asked.coordinator.requeue(asked.text("id"), asked.text("edited") or None, **_acting(asked))
-    return "The request is in its queue again." if done else "It is there no more."
-
-
-def _refused(_: Asked) -> str:
-    return url("/refused")
-
-
-def _steer(call: str, name: str, done: str, nothing: str) -> Callable[[Asked], str]:
-    """An act on the thing of this name, which says whether it changed anything."""
-
-    def do(asked: Asked) -> str:
-        changed = attrgetter(call)(asked.coordinator)(asked.text(name), **_acting(asked))
-        return done if changed else nothing
-
-    return do
-
-
-def _change(asked: Asked) -> str:
-    changed = asked.coordinator.entries.change(asked.text("name"), asked.text("schedule"), **_acting(asked))
-    return "The entry has its new schedule." if changed else "It has this schedule already."
-
-
-_JOB, _LANE, _NODE, _ENTRY = _back("/job", "id"), _back("/lane", "key"), _back("/node", "name"), _back("/entry", "name")
-
 ACTS: Mapping[str, Act] = {
-    "cancel": Act("Cancel job", ["id"], _of("id", "Ends the job, and rolls it back where it has a rollback: job"),
-                  _cancel, _JOB, _planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)),
-                  grave=True),
-    "retry": Act("Retry", ["id"], _of("id", "Starts it again: job"), _retry, _JOB,
-                 _planned(lambda asked: asked.coordinator.retry(asked.text("id"), dry_run=True)), [TO]),
+    "cancel": _act(acts.cancel, "Cancel job", ["id"], "Ends the job, and rolls it back where it has a rollback: job",
+                   "/job", plan=_planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)),
+                   grave=True),
+    "retry": _act(acts.retry, "Retry", ["id"], "Starts it again: job", "/job", [TO],
+                  _planned(lambda asked: asked.coordinator.retry(asked.text("id"), dry_run=True))),
     "cancel-all": _on_all("cancel", "job"),
     "retry-all": _on_all("retry", "job", [TO]),
     "move-all": _on_all("move", "job", [TO, PRIORITY]),
@@ -259,47 +188,34 @@ ACTS: Mapping[str, Act] = {
     "pause-all": _on_all("pause", "lane"),
     "resume-all": _on_all("resume", "lane"),
     "limit-all": _on_all("limit", "lane", [LIMIT]),
-    "move": Act("Move", ["id"], _of("id", "Gives another place in its lines to job"), _move, _JOB,
-                fields=[TO, PRIORITY]),
-    "release": Act("Release", ["key", "holder"], _of("key", "Takes the lane from its holder, which ends as cancelled, "
-                   "without rollback; the next job starts. Lane"), _release, _LANE, _planned(_release_plan),
-                   grave=True),
-    "pause": Act("Pause", ["key"], _of("key", "Starts nothing more, until somebody resumes it. Lane"),
-                 _steer("pause", "key", "The lane is paused.", "It was paused already; now your reason stands there."),
-                 _LANE),
-    "resume": Act("Resume", ["key"], _of("key", "Lets it go on: lane"),
-                  _steer("resume", "key", "The lane goes on.", "It was not paused."), _LANE),
-    "limit": Act("Limit", ["key"], _of("key", "Lets so many jobs run at once in lane"), _limit, _LANE,
-                 fields=[LIMIT]),
-    "drain": Act("Drain", ["name"], _of("name", "Gives nothing new to it; its jobs end there. Node"),
-                 _steer("drain", "name", "The node drains.", "It drained already."), _NODE),
-    "undrain": Act("Undrain", ["name"], _of("name", "Gives work again to node"),
-                   _steer("undrain", "name", "The node has work again.", "It did not drain."), _NODE),
-    "entry-pause": Act("Pause", ["name"], _of("name", "Sends no tick, until somebody resumes it. Entry"),
-                       _steer("entries.pause", "name", "The entry is paused.", "It is paused already."), _ENTRY),
-    "entry-resume": Act("Resume", ["name"], _of("name", "Sends ticks again: entry"),
-                        _steer("entries.resume", "name", "The entry goes on.", "It was not paused."), _ENTRY),
-    "entry-skip": Act("Skip the next", ["name"], _of("name", "Leaves out the next instant of entry"), _skip, _ENTRY),
-    "entry-run": Act("Run now", ["name"], _of("name", "Runs once, out of turn: entry"), _run, _ENTRY),
-    "entry-change": Act("Change", ["name"], _of("name", "Counts by another schedule until it is restored: entry"),
-                        _change, _ENTRY,
-                        fields=[Field("schedule", "Schedule", hint="sec min hour mday mon wday: 0 */5 * * * ?")]),
-    "entry-restore": Act("Restore", ["name"], _of("name", "Has its own schedule again: entry"),
-                         _steer("entries.restore", "name", "The entry has its own schedule.", "It has it already."),
-                         _ENTRY),
-    "flush": Act("Flush", ["name"], _of("name", "Puts its orders in line now: sorter"), _flush,
-                 lambda _: url("/sorters")),
-    "sorter-add": Act("Add an order", ["name"], _of("name", "Adds an order to sorter"), _add_order,
-                      lambda _: url("/sorters"), fields=[
-                          Field("order", "Order", hint="its id, by which it is sorted"), Field("key", "Key"),
-                          Field("task", "Task"), Field("args", "Arguments", default="[]", hint="a JSON list")]),
-    "retarget": Act("Retarget", ["old"], _of("old", "Gives another task to the jobs, not at work, of task"), _retarget,
-                    lambda _: url("/jobs"), _retarget_plan, [Field("new", "New task")]),
-    "requeue": Act("Requeue", ["id"], _of("id", "Puts it into its queue again: request"), _requeue, _refused,
-                   fields=[Field("edited", "In its place", hint="this JSON; empty: the request as it was")]),
-    "discard": Act("Discard", ["id"], _of("id", "Forgets the request"),
-                   _steer("discard", "id", "It is forgotten.", "It was gone already."), _refused, grave=True),
-    "release-grab": Act("Release", ["key", "instance", "attempt"],
-                        _of("instance", "Takes it from its winner: instance"),
-                        _release_grab, _back("/grabs", "key"), grave=True),
+    "move": _act(acts.move, "Move", ["id"], "Gives another place in its lines to job", "/job", [TO, PRIORITY]),
+    "release": _act(acts.release, "Release", ["key", "holder"], "Takes the lane from its holder, which ends as "
+                    "cancelled, without rollback; the next job starts. Lane", "/lane", plan=_planned(
+                        lambda asked: asked.coordinator.release(
+                            asked.text("key"), holder=asked.text("holder"), dry_run=True)), grave=True),
+    "pause": _act(acts.pause, "Pause", ["key"], "Starts nothing more, until somebody resumes it. Lane", "/lane"),
+    "resume": _act(acts.resume, "Resume", ["key"], "Lets it go on: lane", "/lane"),
+    "limit": _act(acts.limit, "Limit", ["key"], "Lets so many jobs run at once in lane", "/lane", [LIMIT]),
+    "drain": _act(acts.drain, "Drain", ["name"], "Gives nothing new to it; its jobs end there. Node", "/node"),
+    "undrain": _act(acts.undrain, "Undrain", ["name"], "Gives work again to node", "/node"),
+    "entry-pause": _act(acts.pause_entry, "Pause", ["name"], "Sends no tick, until somebody resumes it. Entry",
+                        "/entry"),
+    "entry-resume": _act(acts.resume_entry, "Resume", ["name"], "Sends ticks again: entry", "/entry"),
+    "entry-skip": _act(acts.skip_tick, "Skip the next", ["name"], "Leaves out the next instant of entry", "/entry"),
+    "entry-run": _act(acts.run_entry, "Run now", ["name"], "Runs once, out of turn: entry", "/entry"),
+    "entry-change": _act(acts.change_entry, "Change", ["name"],
+                         "Counts by another schedule until it is restored: entry", "/entry",
+                         [Field("schedule", "Schedule", hint="sec min hour mday mon wday: 0 */5 * * * ?")]),
+    "entry-restore": _act(acts.restore_entry, "Restore", ["name"], "Has its own schedule again: entry", "/entry"),
+    "flush": _act(acts.flush, "Flush", ["name"], "Puts its orders in line now: sorter", "/sorters"),
+    "sorter-add": _act(acts.add_order, "Add an order", ["name"], "Adds an order to sorter", "/sorters", [
+        Field("order", "Order", hint="its id, by which it is sorted"), Field("key", "Key"), Field("task", "Task"),
+        Field("args", "Arguments", default="[]", hint="a JSON list")]),
+    "retarget": _act(acts.retarget, "Retarget", ["old"], "Gives another task to the jobs, not at work, of task",
+                     "/jobs", [Field("new", "New task")], _retarget_plan),
+    "requeue": _act(acts.requeue, "Requeue", ["id"], "Puts it into its queue again: request", "/refused", [
+        Field("edited", "In its place", hint="this JSON; empty: the request as it was")]),
+    "discard": _act(acts.discard, "Discard", ["id"], "Forgets the request", "/refused", grave=True),
+    "release-grab": _act(acts.release_grab, "Release", ["key", "instance", "attempt"],
+                         "Takes it from its winner: instance", "/grabs", grave=True),
 }  # fmt: skip

@@ -207,7 +207,6 @@ def _doer(coordinator: Coordinator, name: str, act: Act, read: Read, doings: Doi
     async def answer(request: Request, values: BaseModel = Body(), dry_run: bool = False) -> object:  # noqa: B008
         asked = Asked(coordinator, values.model_dump(), request.scope[VISIT].author)
         try:
-            acts.check_reason(asked)
             if dry_run:
                 return await read(lambda: ActAnswer(plan=acts.plan_of(act, asked)))
             doing = await doings.begin(act, asked, PATIENCE)

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -77,6 +78,16 @@ def dashboard(
     return Guard(site.app, login, known, site.ask, {at: cast(ASGIApp, known_mounts[at]()) for at in mounts})
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A request for a page. `root`: where the dashboard stands; `path`: in it; `visit`: None before the login."""
+
+    root: str
+    path: str
+    asked: Asked
+    visit: Visit | None
+
+
 class Site:
     """The pages, acts and streams of one dashboard."""
 
@@ -125,8 +136,15 @@ class Site:
 
     # Answers.
 
-    def _asked(self, values: Mapping[str, str], author: Author) -> Asked:
-        return Asked(self.coordinator, values, author, self._kept)
+    def _look(self, request: Request, form: Mapping[str, str] | None = None) -> _Look:
+        """`form`: what was sent, where the address does not have the values."""
+        root: str = request.scope.get("root_path", "")
+        show.root.set(root)
+        visit: Visit | None = request.scope.get(VISIT)
+        author = visit.author if visit else Author("", "viewer")
+        values = dict(request.query_params) if form is None else form
+        path = request.scope["path"].removeprefix(root) or "/"
+        return _Look(root, path, Asked(self.coordinator, values, author, self._kept), visit)
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call a function that reads in a thread. Raises TimeoutError after five seconds; the thread is busy until the
@@ -142,33 +160,28 @@ class Site:
         return await asyncio.wait_for(reading, PATIENCE)
 
     async def _page(self, request: Request) -> Response:
-        visit: Visit = request.scope[VISIT]
-        root, path = _place(request)
-        asked = self._asked(dict(request.query_params), visit.author)
-        status, text = await self._render(root, partial(self._views[path], asked), asked, "page.html", visit, path)
+        look = self._look(request)
+        status, text = await self._render(look, partial(self._views[look.path], look.asked))
         return HTMLResponse(text, status)
 
-    async def _render(
-        self, root: str, view: Callable[[], Page], asked: Asked, frame: str, visit: Visit | None, path: str
-    ) -> tuple[int, str]:  # fmt: skip
+    async def _render(self, look: _Look, view: Callable[[], Page], frame: str = "page.html") -> tuple[int, str]:
         """The status and the text of a page; an error becomes a page that says it."""
-        show.root.set(root)
 
         def made() -> tuple[int, str]:
             page = view()
-            return page.status, self._text(page, asked, frame, visit, path)
+            return page.status, self._text(page, look, frame)
 
         try:
-            return made() if visit and visit.form else await self.read(made)  # after an act, nothing is read
+            return made() if look.visit and look.visit.form else await self.read(made)  # after an act, nothing is read
         except Exception as error:
-            page = trouble_page(error_page_of(error), *self._above(path))
-            return page.status, self._text(page, asked, frame, visit, path)
+            page = trouble_page(error_page_of(error), *self._above(look.path))
+            return page.status, self._text(page, look, frame)
 
-    def _text(self, page: Page, asked: Asked, frame: str, visit: Visit | None, path: str) -> str:
+    def _text(self, page: Page, look: _Look, frame: str = "page.html") -> str:
         around = {
-            "frame": frame, "title": page.title, "asked": asked, "path": path, "visit": visit,
-            "may_act": asked.author.role == "operator", "tabs": self._tabs,
-            "links": self._links, "values": asked.values, "lives": path in self._views,
+            "frame": frame, "title": page.title, "asked": look.asked, "path": look.path, "visit": look.visit,
+            "may_act": look.asked.author.role == "operator", "tabs": self._tabs,
+            "links": self._links, "values": look.asked.values, "lives": look.path in self._views,
         }  # fmt: skip
         return self._templates.get_template(page.template).render(around | dict(page.values))
 
@@ -179,20 +192,16 @@ class Site:
 
     async def _act(self, request: Request) -> Response:
         """Show an act's form, or do the act."""
-        visit: Visit = request.scope[VISIT]
-        root, path = _place(request)
-        show.root.set(root)
         name, posted = request.path_params["name"], request.method == "POST"
-        asked = self._asked(visit.form if posted else dict(request.query_params), visit.author)
+        look = self._look(request, request.scope[VISIT].form if posted else None)
         act = self._acts.get(name)
-        view = await self._done(name, act, asked) if posted and act else partial(self._form, name, asked)
-        status, text = await self._render(root, view, asked, "page.html", visit, path)
+        view = await self._done(name, act, look.asked) if posted and act else partial(self._form, name, look.asked)
+        status, text = await self._render(look, view)
         return HTMLResponse(text, status)
 
     async def _done(self, name: str, act: Act, asked: Asked) -> Callable[[], Page]:
         """Begin an act. What is wrong with its form is said in it."""
         try:
-            acts.check_reason(asked)
             doing = await self._doings.begin(act, asked, WAITS)
         except CoordinatorError as error:
             return partial(self._form, name, asked, str(error))
@@ -211,31 +220,25 @@ class Site:
 
     async def _find(self, request: Request) -> Response:
         """Go to the job of this id, or to the lane of this key, or to the lanes whose keys begin so."""
-        asked = self._asked(dict(request.query_params), request.scope[VISIT].author)
-        show.root.set(_place(request)[0])
+        look = self._look(request)
         try:
-            return RedirectResponse(await self.read(partial(views.find, asked)), 303)
+            return RedirectResponse(await self.read(partial(views.find, look.asked)), 303)
         except Exception:
-            return RedirectResponse(show.url("/lanes", prefix=request.query_params.get("q", "")[:LONGEST]), 303)
+            return RedirectResponse(show.url("/lanes", prefix=look.asked.values.get("q", "")[:LONGEST]), 303)
 
     def ask(self, request: Request, wrong: str, status: int) -> Response:
         """The page that wants a token; for programs a line."""
-        root, path = _place(request)
-        if path.startswith(("/api", "/live")):
+        look = self._look(request, {})
+        if look.path.startswith(("/api", "/live")):
             return Response(f"{wrong or 'Not logged in'}\n", status, media_type="text/plain")
-        show.root.set(root)
-        to = path + (f"?{request.url.query}" if request.url.query and "token=" not in request.url.query else "")
-        page = Page("login.html", "Log in", {"wrong": wrong, "to": to if path in self._views else "/"})
-        nobody = self._asked({}, Author("", "viewer"))
-        return HTMLResponse(self._text(page, nobody, "bare.html", None, path), status)
+        to = look.path + (f"?{request.url.query}" if request.url.query and "token=" not in request.url.query else "")
+        page = Page("login.html", "Log in", {"wrong": wrong, "to": to if look.path in self._views else "/"})
+        return HTMLResponse(self._text(page, look, "bare.html"), status)
 
     async def _missing(self, request: Request, _: Exception) -> Response:
-        visit: Visit = request.scope[VISIT]
-        root, path = _place(request)
-        show.root.set(root)
-        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."), *self._above(path))
-        asked = self._asked({}, visit.author)
-        return HTMLResponse(self._text(page, asked, "page.html", visit, path), 404)
+        look = self._look(request, {})
+        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."), *self._above(look.path))
+        return HTMLResponse(self._text(page, look), 404)
 
     # A page that is looked at is made anew every two seconds, and sent where it changed.
 
@@ -245,8 +248,7 @@ class Site:
             return Response("There is no such page\n", 404, media_type="text/plain")
         if self._streams >= STREAMS:
             return Response("Too many look at this dashboard\n", 503, media_type="text/plain")
-        author: Author = request.scope[VISIT].author
-        events = self._events(_place(request)[0], at.path, at.query, author)
+        events = self._events(self._look(request).root, at.path, at.query, request.scope[VISIT].author)
         return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _events(self, root: str, path: str, query: str, author: Author) -> AsyncIterator[str]:
@@ -266,15 +268,8 @@ class Site:
         key, now = (root + path, query, author.role), time.monotonic()
         made, task = self._made.get(key, (0.0, None))
         if task is None or now - made > _SHARED:
-            asked = self._asked(dict(parse_qsl(query, max_num_fields=100)), Author("", author.role))
-            task = asyncio.ensure_future(
-                self._render(root, partial(self._views[path], asked), asked, "live.html", None, path)
-            )
+            values, viewer = dict(parse_qsl(query, max_num_fields=100)), Author("", author.role)
+            look = _Look(root, path, Asked(self.coordinator, values, viewer, self._kept), None)
+            task = asyncio.ensure_future(self._render(look, partial(self._views[path], look.asked), "live.html"))
             self._made = {k: it for k, it in self._made.items() if now - it[0] <= _SHARED} | {key: (now, task)}
         return (await asyncio.shield(task))[1]
-
-
-def _place(request: Request) -> tuple[str, str]:
-    """Where the dashboard stands, and the path in it."""
-    root: str = request.scope.get("root_path", "")
-    return root, request.scope["path"].removeprefix(root) or "/"

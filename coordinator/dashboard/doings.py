@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import Act, Asked, Page
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, InvalidJob
 
 MOST = 8  # acts at a time
 _KEPT = 200
@@ -50,7 +50,12 @@ class Doings:
         self._known: dict[str, Doing] = {}
 
     async def begin(self, act: Act, asked: Asked, patience: float) -> Doing:
-        """Begin an act, and wait for it for at most so many seconds. Raises CoordinatorError where too many go on."""
+        """Begin an act, and wait for it for at most so many seconds.
+
+        Raises InvalidJob where no reason is given, CoordinatorError where too many go on.
+        """
+        if not asked.text("why"):
+            raise InvalidJob("say why: others will read it")
         if sum(not one.over for one in self._known.values()) >= MOST:
             raise CoordinatorError(f"{MOST} acts go on: wait until one of them is over")
         doing = Doing(uuid4().hex, act, act.back(asked))

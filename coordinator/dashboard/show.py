@@ -136,9 +136,9 @@ def linked(text: str, why: Why, thing: str = "") -> Markup:
     return Markup("").join(job_link(one) if one in found else timed(one) for one in parts)
 
 
-def job_link(job_id: str) -> Markup:
+def job_link(job_id: str, text: str = "") -> Markup:
     link = Markup('<a class="id" href="{}" title="{}">{}</a>')
-    return link.format(url("/job", id=job_id), job_id, short(job_id))
+    return link.format(url("/job", id=job_id), job_id, text or short(job_id))
 
 
 def plain(text: str) -> str:
@@ -185,24 +185,15 @@ def _bar(x: float, y: float, width: float, height: float, kind: str, title: str 
     return Markup(rect).format(kind, *(f"{n:.2f}" for n in (x, y, width, height))) + tip + Markup("</rect>")
 
 
-def shares(parts: Sequence[tuple[str, float, str]], label: str) -> Markup:
-    """One bar divided among (kind, size, title)."""
-    whole = sum(size for _, size, _ in parts) or 1.0
+def shares(parts: Sequence[tuple[str, float, str]], label: str, longest: float = 0.0) -> Markup:
+    """One bar of (kind, size, title), one behind the other. `longest`: the size at which the bars beside it end."""
+    whole = longest or sum(size for _, size, _ in parts) or 1.0
     shapes, x = [], 0.0
     for kind, size, title in parts:
-        shapes.append(_bar(x, 0, 1000 * size / whole, 10, f"fill {kind}", title))
-        x += 1000 * size / whole
-    return _svg(1000, 10, label, shapes, "shares")
-
-
-def run_bar(parts: Sequence[tuple[str, float, str]], longest: float, label: str) -> Markup:
-    """A run beside others: (kind, seconds, title) one behind the other, on a scale that ends with the longest."""
-    shapes, x = [], 0.0
-    for kind, seconds, title in parts:
-        wide = max(3.0, 1000 * seconds / (longest or 1.0)) if seconds > 0 else 0.0
+        wide = max(3.0, 1000 * size / whole) if size > 0 else 0.0
         shapes.append(_bar(x, 0, wide, 10, f"fill {kind}", title))
         x += wide
-    return _svg(max(1000.0, x), 10, label, shapes, "run")
+    return _svg(max(1000.0, x), 10, label, shapes, "run" if longest else "shares")
 
 
 def runs(run: Job) -> list[tuple[str, float, str]]:
@@ -245,5 +236,5 @@ FILTERS: dict[str, Callable[..., object]] = {
     "many": many, "parts": parts, "runs": runs, "short": short, "shown": shown, "span": span, "timed": timed,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., object]] = {
-    "meter": meter, "run_bar": run_bar, "shares": shares, "spark": spark, "url": url,
+    "meter": meter, "shares": shares, "spark": spark, "url": url,
 }  # fmt: skip

@@ -52,7 +52,8 @@ def test_what_cannot_be_submitted_is_refused_by_name(
 def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node: Puppet) -> None:
     assert told(call("pause", "order/1", "--why", "disk full", "--by", "ann")) == "order/1 is paused"
     node.submit("order/1", job_id="j")
-    assert told(call("pause", "order/1", "--why", "disk still full")) == "order/1 was paused already"
+    again = told(call("pause", "order/1", "--why", "disk still full"))
+    assert again == "order/1 was paused already; now your reason stands there"
     assert "disk still full" in told(call("lanes"))
     (lane,) = listed(call("lanes", "--json"))
     assert (lane["pause"]["by"], lane["pause"]["why"]) == (ME, "disk still full")

@@ -44,7 +44,7 @@ def test_acts_say_what_they_did_by_whom_and_what_they_found(call: Call, coordina
     assert "omitted" in told(call("schedule", "often"))
     assert told(call("schedule", "change", "often", "0 0 1 * * ?", *why)).strip() == "often: 0 0 1 * * ? *"
     assert told(call("schedule", "change", "often", "every 30", *why)).strip() == "often: every 30"
-    assert told(call("schedule", "restore", "often", *why)).strip() == "every 3600"
+    assert told(call("schedule", "restore", "often", *why)).strip() == "often: every 3600"
     assert "had its own schedule" in told(call("schedule", "restore", "often", *why))
     acts = [one["word"] for one in json.loads(told(call("schedule", "show", "often", "--json")))["history"]]
     assert [act.split()[0] for act in acts] == ["paused", "resumed", "omits", "changed", "changed", "restored"]

@@ -184,7 +184,7 @@ def test_an_act_is_done_once_a_reason_is_given(coordinator: Coordinator, visit: 
     assert held in planned["plan"][0]
     assert coordinator.job(held).state == "held"
     for _ in range(2):
-        assert "The job is cancelled" in client.post("/act/cancel", data={"id": held, "why": "so"}).text
+        assert "is cancelled." in client.post("/act/cancel", data={"id": held, "why": "so"}).text
     assert coordinator.job(held).state == "cancelled"
 
 
@@ -203,12 +203,12 @@ def test_an_order_is_added_and_jobs_get_another_task_on_a_page(coordinator: Coor
     Puppet(coordinator.store).up(tasks=["shop.work", "shop.other"])
     client, said = visit(coordinator), {"why": "so", "ticket": "OPS-7"}
     order = {"name": "s", "order": "1", "key": "k", "task": "shop.work", "args": "[1]"} | said
-    assert "The sorter holds it as job s/1." in client.post("/act/sorter-add", data=order).text
+    assert "s/1</a> is held by the sorter s." in client.post("/act/sorter-add", data=order).text
     assert "the arguments are a JSON list" in client.post("/act/sorter-add", data=order | {"args": "1 2"}).text
     renamed = {"old": "shop.work", "new": "shop.other"} | said
     planned = client.post("/api/act/retarget?dry_run=true", json=renamed).json()["plan"]
     assert planned[0] == "job s/1, collected, becomes collected, shop.other"
-    assert "Jobs with the new task: 1." in client.post("/act/retarget", data=renamed).text
+    assert "1 job with shop.work name shop.other." in client.post("/act/retarget", data=renamed).text
     assert [(one.act, one.ticket) for one in coordinator.actions()] == [("retarget", "OPS-7"), ("add", "OPS-7")]
     assert coordinator.job("s/1").task == "shop.other"
     eve = visit(coordinator, Author("eve", "viewer"))
@@ -219,34 +219,37 @@ def test_an_order_is_added_and_jobs_get_another_task_on_a_page(coordinator: Coor
 
 # Each act: its thing, what more its form has, and a part of what it says when it is done.
 DONE: dict[str, tuple[dict[str, str], str]] = {
-    "cancel": ({"id": "waits"}, "The job is cancelled"),
-    "retry": ({"id": "held"}, "The job is ready"),
-    "move": ({"id": "waits", "to": "front"}, "its new place; it is waiting"),
-    "retarget": ({"old": "shop.work", "new": "shop.work"}, "Jobs with the new task: "),
-    "sorter-add": ({"name": "files", "order": "c", "key": "file", "task": "shop.work"}, "The sorter holds it as job"),
+    "cancel": ({"id": "waits"}, " is cancelled."),
+    "retry": ({"id": "held"}, " is ready."),
+    "move": ({"id": "waits", "to": "front"}, " is moved to the front of its priority: waiting."),
+    "retarget": ({"old": "shop.work", "new": "shop.work"}, "with shop.work name shop.work"),
+    "sorter-add": (
+        {"name": "files", "order": "c", "key": "file", "task": "shop.work"},
+        " is held by the sorter files.",
+    ),
     "cancel-all": ({"key": "till"}, "Done, on 2 jobs"),
     "retry-all": ({"state": "held"}, "Done, on 1 job."),
     "move-all": ({"key": "till", "priority": "4"}, "Done, on 1 job."),
-    "release": ({"key": "till", "holder": "runs"}, "Job runs lost the lane"),
-    "pause": ({"key": "till"}, "The lane is paused"),
-    "resume": ({"key": "desk"}, "The lane goes on"),
-    "limit": ({"key": "till", "limit": "2"}, "The limit is 2; it was 1"),
+    "release": ({"key": "till", "holder": "runs"}, "till is taken from job runs."),
+    "pause": ({"key": "till"}, "till is paused."),
+    "resume": ({"key": "desk"}, "desk goes on."),
+    "limit": ({"key": "till", "limit": "2"}, "up to 2 at once in till, 1 before."),
     "release-all": ({"key": "til*"}, "Done, on 1 lane."),
     "pause-all": ({"key": "til*"}, "Done, on 1 lane."),
     "resume-all": ({"key": "desk*"}, "Done, on 1 lane."),
     "limit-all": ({"key": "til*", "limit": "0"}, "Done, on 1 lane."),
-    "drain": ({"name": "one"}, "The node drains"),
-    "undrain": ({"name": "two"}, "The node has work again"),
-    "entry-pause": ({"name": "nightly"}, "The entry is paused"),
-    "entry-resume": ({"name": "weekly"}, "The entry goes on"),
-    "entry-skip": ({"name": "nightly"}, "is left out"),
-    "entry-run": ({"name": "nightly"}, "A beat runs it"),
-    "entry-change": ({"name": "nightly", "schedule": "0 0 3 * * ?"}, "has its new schedule"),
-    "entry-restore": ({"name": "weekly"}, "has its own schedule"),
-    "flush": ({"name": "files"}, "Orders put in line: 1."),
-    "requeue": ({"id": "nobody"}, "It is there no more"),
-    "discard": ({"id": "nobody"}, "It was gone already"),
-    "release-grab": ({"key": "backup", "instance": "monday", "attempt": "1"}, "It was taken from host-a"),
+    "drain": ({"name": "one"}, "one drains."),
+    "undrain": ({"name": "two"}, "two takes jobs again."),
+    "entry-pause": ({"name": "nightly"}, "nightly is paused."),
+    "entry-resume": ({"name": "weekly"}, "weekly goes on."),
+    "entry-skip": ({"name": "nightly"}, "nightly will not be sent at "),
+    "entry-run": ({"name": "nightly"}, "nightly runs within seconds"),
+    "entry-change": ({"name": "nightly", "schedule": "0 0 3 * * ?"}, "nightly: 0 0 3 * * ?"),
+    "entry-restore": ({"name": "weekly"}, "weekly: 0 0 2 * * ?"),
+    "flush": ({"name": "files"}, "1 order of files put in line."),
+    "requeue": ({"id": "nobody"}, "no refused request has the id nobody any more"),
+    "discard": ({"id": "nobody"}, "no refused request has the id nobody any more"),
+    "release-grab": ({"key": "backup", "instance": "monday", "attempt": "1"}, "backup monday is taken from host-a."),
 }
 
 
@@ -350,13 +353,18 @@ def test_of_two_operators_who_do_the_same_at_once_the_second_is_told_so(coordina
         one.start()
     for one in threads:
         one.join()
-    [first] = [name for name, text in told.items() if "The lane is paused." in text]
-    [second] = [name for name, text in told.items() if "It was paused already; now your reason stands there." in text]
+    [first] = [name for name, text in told.items() if "stock is paused." in text]
+    [second] = [name for name, text in told.items() if "was paused already; now your reason stands there." in text]
     assert {first, second} == {"ulla", "tim"}
     pause = coordinator.lane("stock").pause
     assert pause
     assert (pause["by"], [one.by for one in coordinator.actions()]) == (second, [second, first])
     coordinator.resume("stock")
+
+
+def test_json_of_an_act_may_leave_out_what_has_a_default(steered: Coordinator, visit: Visit) -> None:
+    answer = visit(steered).post("/api/act/retry", json={"id": "held", "why": "so"})
+    assert (answer.status_code, answer.json()["done"]) == (200, "held is ready.")
 
 
 def test_no_act_was_left_out_here() -> None:
