@@ -133,7 +133,7 @@ def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Findin
 
     def not_served(ids: Sequence[str]) -> list[tuple[str, str, list[str], str]]:
         """Id, key, class and task. Locks in plain code have no class, marks of a line no record."""
-        records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True) if ids else ()
+        records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True)
         classes = [(job_id, keys.split("\n"), kind.split("\n"), task) for job_id, (keys, kind, task) in records if kind]
         return [(job_id, keys[0], kind, task) for job_id, keys, kind, task in classes if nobody(task, *kind)]
 

@@ -41,7 +41,7 @@ class Snapshot:
         return found
 
     def fields(self, ids: Sequence[str], *names: str) -> list[list[str]]:
-        return record.fields_of_many(self.store, ids, *names) if ids else []
+        return record.fields_of_many(self.store, ids, *names)
 
     def score(self, name: str, member: str) -> float | None:
         score: float | None = self.store.read("ZSCORE", self.store.key(name), member)

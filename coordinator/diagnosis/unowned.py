@@ -52,7 +52,7 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
     fronts = list(_fronts(store, keys))
     ids = sorted({job_id for front in fronts for job_id in (*front.started, front.first) if job_id})
     names = ("state", "token", "keys", "exclusive")
-    jobs = dict(zip(ids, record.fields_of_many(store, ids, *names), strict=True)) if ids else {}
+    jobs = dict(zip(ids, record.fields_of_many(store, ids, *names), strict=True))
     for front in fronts:
         yield from _of_locks(front, {jobs[job_id][1] for job_id in front.started})
         yield from (_ghost(store, front.key, job_id) for job_id in front.started if not _open(jobs[job_id][0]))
@@ -132,7 +132,7 @@ def _ghost(store: Store, key: str, job_id: str) -> Finding:
 def _of_leases(store: Store, living: set[str]) -> Iterator[Finding]:
     ids = [job_id.decode() for job_id in store.read("ZRANGE", store.key("leases"), 0, MOST - 1)]
     yield from _rest("leases", store.read("ZCARD", store.key("leases")))
-    jobs = zip(ids, record.fields_of_many(store, ids, "state", "node"), strict=True) if ids else ()
+    jobs = zip(ids, record.fields_of_many(store, ids, "state", "node"), strict=True)
     for job_id, (state, node) in jobs:
         if state == "running" and node not in living:
             said = f"it runs on node {node}, which is not alive: another takes it once its lease has ended"
@@ -146,7 +146,7 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
         (node.name, *text_in(entry).split(" ", 2)) for node, entries in zip(living, work, strict=True)
         for entry in entries.values() if entry.count(b" ") == 2
     ]  # fmt: skip
-    jobs = record.fields_of_many(store, [job_id for *_, job_id in taken], "state", "token") if taken else []
+    jobs = record.fields_of_many(store, [job_id for *_, job_id in taken], "state", "token")
     for (node, token, _, job_id), (state, current) in zip(taken, jobs, strict=True):
         if state != "running" or token != current:
             said = f"a slot is taken for job {job_id} under the token {token}, which is not at work there"
@@ -159,7 +159,7 @@ def _of_indexes(store: Store) -> Iterator[Finding]:
         name = store.key("state", state)
         _, page = store.read("SSCAN", name, 0, "COUNT", MOST)
         ids = [job_id.decode() for job_id in page][:MOST]
-        jobs: Any = zip(ids, record.fields_of_many(store, ids, "state"), strict=True) if ids else ()
+        jobs: Any = zip(ids, record.fields_of_many(store, ids, "state"), strict=True)
         for job_id, (now,) in jobs:
             if not _open(now):
                 said = f"it is counted as {state}, and is over or has no record"

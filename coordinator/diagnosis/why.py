@@ -46,46 +46,27 @@ def why_of(
     if kind in kinds:
         return kinds[kind](name)
     look = Snapshot(lanes, needed)
-    own: Mapping[str, Callable[[Snapshot, str], Why]] = {
-        "job": why_job,
-        "key": why_key,
-        "node": why_node,
-        "entry": partial(why_entry, entries),
-    }
-    return own[kind](look, name)
+    if kind == "job":
+        return why_job(look, name)
+    if kind == "key":
+        return why_thing(look, f"lane {validation.check_key(name)}", of_lane(look, name))
+    return why_thing(look, f"{kind} {name}", of_node(look, name) if kind == "node" else of_entry(look, entries(), name))
 
 
 def why_job(look: Snapshot, job_id: str) -> Why:
     """Explain a job. Raises UnknownJob."""
     job = look.lanes.job(job_id)
-    causes, complete = follow(look, of_job(look, job), f"job {job.id}")
-    return answer(look, f"job {job.id}", causes, complete, job)
+    return why_thing(look, f"job {job.id}", of_job(look, job), job)
 
 
-def why_node(look: Snapshot, name: str) -> Why:
-    """Explain why a node does nothing."""
-    causes, complete = follow(look, of_node(look, name), f"node {name}")
-    return answer(look, f"node {name}", causes, complete)
+def why_thing(look: Snapshot, thing: str, first: Sequence[Cause], job: Job | None = None) -> Why:
+    """Follow the first causes of a thing to their roots, and put all into one answer.
 
-
-def why_entry(entries: Callable[[], Entries], look: Snapshot, name: str) -> Why:
-    """Explain why an entry of the schedule does not run. Raises UnknownEntry."""
-    causes, complete = follow(look, of_entry(look, entries(), name), f"entry {name}")
-    return answer(look, f"entry {name}", causes, complete)
-
-
-def why_key(look: Snapshot, key: str) -> Why:
-    """Explain a lane. Raises InvalidJob."""
-    validation.check_key(key)
-    causes, complete = follow(look, of_lane(look, key), f"lane {key}")
-    return answer(look, f"lane {key}", causes, complete)
-
-
-def follow(look: Snapshot, first: Sequence[Cause], thing: str) -> tuple[list[Cause], bool]:
-    """Follow the causes to their roots; leaves out things that are gone. False: more follow than one answer reads."""
+    It leaves out things that are gone. `complete`: False where more follow than one answer reads.
+    """
     kinds: Mapping[str, Callable[[str], list[Cause]]] = {
         "job": lambda name: of_job(look, look.lanes.job(name)),
-        "lane": lambda name: of_lane(look, name),
+        "lane": partial(of_lane, look),
     }
     found = {_key(one): one for one in first}
     queue, seen = [other for one in first for other in one.of], {thing}
@@ -98,20 +79,18 @@ def follow(look: Snapshot, first: Sequence[Cause], thing: str) -> tuple[list[Cau
             more = kinds[kind](name)
             found |= {_key(one): one for one in more if _key(one) not in found}
             queue += [follower for one in more for follower in one.of]
-    return list(found.values()), not set(queue) - seen
+    causes = tuple(found.values())
+    so_far = {} if job is None or job.damaged else spent(look, job, causes)
+    words, complete = sentence(thing, causes, so_far, job), not set(queue) - seen
+    return Why(thing, words, causes, instant(look.clock.wall), so_far, complete)
 
 
 def _key(cause: Cause) -> tuple[str, str, str]:
     return cause.code, cause.thing, cause.text
 
 
-def answer(look: Snapshot, thing: str, causes: Sequence[Cause], complete: bool, job: Job | None = None) -> Why:
-    """Put the causes into one answer, with a sentence that names the first and its root."""
-    so_far = {} if job is None or job.damaged else spent(look, job, causes)
-    return Why(thing, sentence(thing, causes, so_far, job), tuple(causes), instant(look.clock.wall), so_far, complete)
-
-
 def sentence(thing: str, causes: Sequence[Cause], so_far: Mapping[str, float], job: Job | None) -> str:
+    """Name the first cause and its root."""
     first = root = causes[0]
     passed = set()
     while root.of and root.thing not in passed:

@@ -305,5 +305,5 @@ def standing(store: Store, job_id: str) -> Standing:
 
 def callers(store: Store, ids: Sequence[str]) -> list[tuple[str, str, Spec]]:
     """Read id, task and spec of each of these calls; of a coalesced submit, task and spec are empty."""
-    calls = zip(ids, fields_of_many(store, ids, "task", "spec"), strict=True) if ids else ()
+    calls = zip(ids, fields_of_many(store, ids, "task", "spec"), strict=True)
     return [(job_id, task, spec_of(FieldReader({"spec": spec}))) for job_id, (task, spec) in calls]

@@ -97,7 +97,7 @@ class Projection:
     def jobs(self, ids: Iterable[str]) -> list[JobSeen]:
         wanted = list(dict.fromkeys(ids))
         unread = [job_id for job_id in wanted if job_id not in self._jobs]
-        for job_id, values in zip(unread, fields_of_many(self.store, unread, *_FIELDS), strict=True) if unread else ():
+        for job_id, values in zip(unread, fields_of_many(self.store, unread, *_FIELDS), strict=True):
             self._jobs[job_id] = JobSeen(job_id, values)
         return [self._jobs[job_id] for job_id in wanted]
 

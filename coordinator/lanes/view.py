@@ -107,7 +107,7 @@ def oldest(store: Store, lanes: Sequence[Lane]) -> dict[str, tuple[str, datetime
         waiting = [job_id for job_id in _jobs(ids) if job_id not in started]
         if waiting:
             found[lane.key] = waiting[0]
-    records = fields_of_many(store, [*found.values()], "submitted") if found else ()
+    records = fields_of_many(store, [*found.values()], "submitted")
     instants = [FieldReader({"submitted": at or ""}).instant("submitted") for (at,) in records]
     return {key: (job_id, at) for (key, job_id), at in zip(found.items(), instants, strict=True)}
 
@@ -159,7 +159,7 @@ def _holder(job_id: str, lease: float | None, state: str, node: str, taken: str,
 def locks(store: Store, most: int) -> list[tuple[str, Holder]]:
     """The first `most` lanes that plain code holds as locks, and their holders."""
     ids = [job_id.decode() for job_id in store.read("ZRANGE", store.key("locks"), 0, most - 1)]
-    lanes = [keys.partition("\n")[0] for (keys,) in fields_of_many(store, ids, "keys")] if ids else []
+    lanes = [keys.partition("\n")[0] for (keys,) in fields_of_many(store, ids, "keys")]
     known = holders_of(store, ids)
     return [(lane, holder) for lane, job_id in zip(lanes, ids, strict=True) if (holder := known[job_id][1])]
 

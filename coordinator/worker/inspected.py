@@ -117,7 +117,7 @@ class InspectedJobs:
 
     def _known(self, ids: Sequence[str], *states: str) -> dict[str, Info]:
         """The jobs of this app among these ids; if states are named, only those in one of them."""
-        records = zip(ids, fields_of_many(self._store, ids, *_FIELDS), strict=True) if ids else ()
+        records = zip(ids, fields_of_many(self._store, ids, *_FIELDS), strict=True)
         return {
             job_id: _info(job_id, task, *_arguments(phase, step, back, value, undid, merge_args, instead, spec))
             for job_id, (state, kind, task, phase, step, back, value, undid, merge_args, instead, spec) in records

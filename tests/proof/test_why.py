@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 import pytest
 
 from coordinator.diagnosis import cause, codes
+from coordinator.diagnosis.jobs import of_lane
+from coordinator.diagnosis.nodes import of_node
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.diagnosis.summary import Summary, why_summary
-from coordinator.diagnosis.why import why_job, why_key, why_node
+from coordinator.diagnosis.why import why_job, why_thing
 from proof.model import asks
 from proof.model.grabbing_jobs import GrabbingJobs
 from proof.model.lanes import Node
@@ -21,6 +23,12 @@ from proof.model.wholes import Whole, parked
 from tests.harness.redis import RedisServer
 
 Said = tuple[str, ...]
+
+
+def why_lane(look: Snapshot, key: str) -> cause.Why:
+    return why_thing(look, f"lane {key}", of_lane(look, key))
+
+
 Sets = Callable[[Model, Job], Iterator[Said]]
 
 # Those that wait
@@ -291,9 +299,10 @@ class Asked(Whole):
             self.compare(expected(self.model, job.id), why_job(Snapshot(self.on.lanes, lost), job.id))
         self.ended = frozenset(job.id for job in self.model.jobs.values() if job.over)
         for key in (A, B, C):
-            self.compare(expected_of_lane(self.model, key), why_key(Snapshot(self.on.lanes, lost), key))
+            self.compare(expected_of_lane(self.model, key), why_lane(Snapshot(self.on.lanes, lost), key))
         for node in self.model.nodes.values():
-            why = why_node(Snapshot(self.on.lanes), node.name)
+            look = Snapshot(self.on.lanes)
+            why = why_thing(look, f"node {node.name}", of_node(look, node.name))
             self.compare(expected_of_node(self.model, node), why, said_of_node)
         assert said_counts(why_summary(Snapshot(self.on.lanes))) == expected_counts(self.model)
 
@@ -324,7 +333,7 @@ class AskedOfGrabs(GrabbingJobs):
         super().look_at_all()
         for key in {key for key, _ in self.instances}:
             running = {(*names,) for names in self.instances if names[0] == key and self.read(*names)[1] == "running"}
-            why = why_key(Snapshot(self.on.lanes), key)
+            why = why_lane(Snapshot(self.on.lanes), key)
             named = {each[1:] for each in said(why) if each[0] == "running.grab" and each[1] == key}
             assert named == running, why
             type(self).seen += len(running)
