@@ -30,7 +30,6 @@ from coordinator.store.wire import Arg
 
 MOST_SEARCHED = 10_000
 _PORTION = 500
-_HEAD = 20  # jobs of a line that are read with those of other lines
 _IN_LINE = frozenset({"waiting", "ready", "running", "retrying", "parked", "held", "rolling_back"})
 _ROLLING = frozenset({"ready", "running", "parked"})  # the states of a record whose rollback is under way
 _APART = frozenset({"scheduled", "collected"})
@@ -266,37 +265,21 @@ class _Search:
         """Of lanes by their keys; place: key, score and id."""
         if not self.walks_lines:
             return
-        if place:
-            yield from self._rest_of_line(*place)
-        for page in self._lanes_behind(place):
+        behind = place[1:] or ["-inf", ""]
+        for page in self._lanes_from(*place[:1]):
             while page:
-                read, looked, *lines = self.store.look("lines_likely", self.sieve, _HEAD, _PORTION, *page)
-                likely = list[_Candidate]()
-                for key, line, rest in lines:
-                    lane = key.decode()
-                    likely += [_Candidate(one.decode(), None, lane, float(at)) for one, at in line]
-                    if rest:
-                        score, job_id = rest[0].decode(), rest[1].decode()
-                        yield _Portion(looked, likely, [lane, score, job_id])
-                        looked, likely = 0, []
-                        yield from self._rest_of_line(lane, score, job_id)
-                yield _Portion(looked, likely, [page[read - 1], "inf", ""])
+                read, looked, stopped, *lines = self.store.look("lines_likely", self.sieve, _PORTION, *behind, *page)
+                behind = [text.decode() for text in stopped] or ["-inf", ""]
+                end = [page[read], *behind] if stopped else [page[read - 1], "inf", ""]
+                found = ((one.decode(), key.decode(), float(score)) for key, line in lines for one, score in line)
+                yield _Portion(looked, [_Candidate(job_id, None, lane, score) for job_id, lane, score in found], end)
                 page = page[read:]
 
-    def _lanes_behind(self, place: list[str]) -> Iterator[list[str]]:
+    def _lanes_from(self, first: str = "") -> Iterator[list[str]]:
+        if first or not self.wanted.prefix:
+            yield [first or self.wanted.key]
         if self.wanted.prefix:
-            return pages(self.store, self.wanted.key, place[0] if place else "", _PORTION)
-        return iter([] if place else [[self.wanted.key]])
-
-    def _rest_of_line(self, key: str, score: str, job_id: str) -> Iterator[_Portion]:
-        last, size, name = (float(score), job_id), _PORTION, self.store.key("line", key)
-        while True:
-            line = scored(self.store.read("ZRANGEBYSCORE", name, last[0], "+inf", "WITHSCORES", "LIMIT", 0, size))
-            behind = [(at, one.decode()) for one, at in line if (at, one.decode()) > last]
-            yield from self._sifted(_Candidate(job_id, None, key, at) for at, job_id in behind)
-            if len(line) < size:
-                return
-            last, size = (behind[-1], size) if behind else (last, 2 * size)  # else all have one score
+            yield from pages(self.store, self.wanted.key, first, _PORTION)
 
     def _over(self, place: list[str]) -> Iterator[_Portion]:
         """By their ends, the latest first; place: the end in ms, and the id."""

@@ -58,9 +58,8 @@ def test_jobs_are_those_in_no_line_then_those_in_line_then_the_ended(
     everything = ["later", *lines, "3 seventy", "2 failed", "1 paid"]
     found = coordinator.jobs()
     assert (ids(found), found.complete, found.searched, found.after) == (everything, True, 8, "")
-    for portion, head in ((500, 20), (2, 20), (2, 1)):
+    for portion in (500, 2, 1):
         monkeypatch.setattr("coordinator.jobs.search._PORTION", portion)
-        monkeypatch.setattr("coordinator.jobs.search._HEAD", head)
         for most in (1, 2, 3, 7, 8):
             assert all_of(coordinator, most) == everything
 
@@ -144,6 +143,16 @@ def test_no_page_leaves_a_job_out_that_moves_on_meanwhile(node: Puppet, coordina
         if taken := node.take():
             node.finish(taken)
     assert set(seen) == before
+
+
+def test_a_job_that_is_moved_between_two_pages_takes_nobody_with_it(node: Puppet, coordinator: Coordinator) -> None:
+    every = [str(number) for number in range(6)]
+    for job_id in every:
+        node.submit("k", job_id=job_id)
+    walk = pages(coordinator, 2)
+    assert next(walk) == ["0", "1"]
+    node.lanes.move("1")
+    assert [job_id for page in walk for job_id in page] == [*every[2:], "1"]
 
 
 def test_a_line_longer_than_a_page_is_walked_to_its_end(node: Puppet, coordinator: Coordinator) -> None:

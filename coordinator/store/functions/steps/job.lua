@@ -212,28 +212,33 @@ step.define('jobs_likely', {'no-writes'}, function(c, args)
   return found
 end)
 
--- lines_likely: finds the jobs in the first entries of lines whose records may fit a search.
--- args wanted most enough keys…
---   wanted: as for jobs_likely; '' = all; enough: after so many jobs it reads no further line
--- returns how many lines it read, at how many jobs it looked, and {key, {{id, score} of each that may fit},
---   {score, id}} of each line that has any, or has more entries: behind this score and id
+-- lines_likely: finds the jobs of lines, one line after the other, whose records may fit a search.
+-- args wanted most score id keys…
+--   wanted: as for jobs_likely; '' = all; most: entries that it reads; score, id: the first line is read behind this
+--   entry; '-inf' and '' = from its beginning
+-- returns how many lines it read to their ends, at how many jobs it looked, the score and id of the last entry where it
+--   stopped within a line, and {key, {{id, score} of each that may fit}} for each line that has any
 step.define('lines_likely', {'no-writes'}, function(c, args)
-  local found, looked, read, most = {}, 0, 0, tonumber(args[2])
-  local wanted = args[1] ~= '' and cjson.decode(args[1])
-  for i = 4, #args do
-    if looked >= tonumber(args[3]) then break end
-    local head = redis.call('ZRANGE', c.P .. 'line:' .. args[i], 0, most - 1, 'WITHSCORES')
-    local likely, rest = {}, #head == 2 * most and {head[#head], head[#head - 1]}
-    for j = 1, #head, 2 do
-      if not line.is_mark(head[j]) then
+  local wanted, left = args[1] ~= '' and cjson.decode(args[1]), tonumber(args[2])
+  local found, read, looked, score, id = {}, 0, 0, args[3], args[4]
+  for i = 5, #args do
+    local name, likely = c.P .. 'line:' .. args[i], {}
+    local at = redis.call('ZSCORE', name, id)
+    local stays = at and tonumber(at) == tonumber(score)
+    local from = stays and redis.call('ZRANK', name, id) + 1 or redis.call('ZCOUNT', name, '-inf', '(' .. score)
+    local part = redis.call('ZRANGE', name, from, from + left - 1, 'WITHSCORES')
+    for j = 1, #part, 2 do
+      if not line.is_mark(part[j]) then
         looked = looked + 1
-        if not wanted or may_fit(c, head[j], wanted) then likely[#likely + 1] = {head[j], head[j + 1]} end
+        if not wanted or may_fit(c, part[j], wanted) then likely[#likely + 1] = {part[j], part[j + 1]} end
       end
     end
-    if rest or likely[1] then found[#found + 1] = {args[i], likely, rest} end
-    read = read + 1
+    if likely[1] then found[#found + 1] = {args[i], likely} end
+    left = left - #part / 2
+    if left == 0 then return {read, looked, {part[#part], part[#part - 1]}, unpack(found)} end
+    read, score, id = read + 1, '-inf', ''
   end
-  return {read, looked, unpack(found)}
+  return {read, looked, {}, unpack(found)}
 end)
 
 -- notices_take: takes ended jobs of an app whose results and links nobody has sent yet.
