@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from fastapi import Body, FastAPI, Request
@@ -28,7 +29,7 @@ from coordinator.fleet.nodes import Node
 from coordinator.jobs.instances import GrabRecord
 from coordinator.jobs.rates import Rates
 from coordinator.jobs.record import Job
-from coordinator.jobs.search import FILTERS, Found, JobFilter
+from coordinator.jobs.search import FILTERS, Found
 from coordinator.jobs.states import LaneState
 from coordinator.jobs.trail import Action
 from coordinator.lanes.view import Holder, Lane
@@ -48,36 +49,12 @@ MOST = 1000
 PATIENCE = 5.0  # seconds for which an answer waits for its act
 
 
-def _job(asked: Asked) -> object:
-    return hide.job(asked.coordinator, asked.coordinator.job(asked.text("id")))
-
-
-def _lane(asked: Asked) -> object:
-    return hide.lane(asked.coordinator, asked.coordinator.lane(asked.text("key")))
-
-
-def _refused(asked: Asked) -> object:
-    return [hide.refused(asked.coordinator, one) for one in asked.coordinator.refused(MOST)]
-
-
 @dataclasses.dataclass
 class Lock:
     """A lane that plain code holds as a lock."""
 
     key: str
     holder: Holder
-
-
-def _locks(asked: Asked) -> object:
-    return [Lock(key, holder) for key, holder in asked.coordinator.locks(MOST)]
-
-
-def _entries(asked: Asked) -> object:
-    return asked.coordinator.entries.all(asked.text("prefix"), MOST)
-
-
-def _why(asked: Asked) -> object:
-    return asked.coordinator.why(**{name: asked.text(name) for name in asked.values})
 
 
 def _actions(asked: Asked) -> object:
@@ -103,8 +80,8 @@ def _chart(asked: Asked) -> Chart:
 
 
 def _jobs(asked: Asked) -> object:
-    wanted = JobFilter(**{name: value for name in FILTERS if (value := asked.text(name))})  # type: ignore[typeddict-item]
-    found = asked.coordinator.jobs(most=asked.number("most", 50, 1, MOST), after=asked.text("after"), **wanted)
+    most = asked.number("most", 50, 1, MOST)
+    found = asked.coordinator.jobs(most=most, after=asked.text("after"), **acts.filter_of(asked))
     return dataclasses.replace(found, jobs=tuple(hide.job(asked.coordinator, one) for one in found.jobs))
 
 
@@ -114,32 +91,45 @@ def _lanes(asked: Asked) -> object:
     return asked.coordinator.lanes(asked.text("prefix"), state, most, asked.text("after"))
 
 
-def _grabs(asked: Asked) -> object:
-    return asked.coordinator.grabs(asked.text("key") or None, asked.number("most", 100, 1, MOST), asked.text("after"))
-
-
 READINGS: Mapping[str, Reading] = {
     "counts": Reading(dict[str, int], lambda asked: asked.coordinator.counts()),
     "lanes": Reading(list[Lane], _lanes, ("prefix", "state", "after", "most")),
-    "lane": Reading(Lane, _lane, ("key",)),
+    "lane": Reading(
+        Lane, lambda asked: hide.lane(asked.coordinator, asked.coordinator.lane(asked.text("key"))), ("key",)
+    ),
     "rates": Reading(Rates, lambda asked: asked.coordinator.rates()),
     "chart": Reading(Chart, _chart),
     "why-summary": Reading(Summary, lambda asked: asked.coordinator.why_summary()),
     "contended": Reading(list[Lane], lambda asked: asked.coordinator.contended()),
     "jobs": Reading(Found, _jobs, (*FILTERS, "after", "most")),
-    "refused": Reading(list[RefusedRequest], _refused),
-    "job": Reading(Job, _job, ("id",)),
-    "why": Reading(Why, _why, ("job", "key", "node", "entry")),
+    "refused": Reading(
+        list[RefusedRequest],
+        lambda asked: [hide.refused(asked.coordinator, one) for one in asked.coordinator.refused(MOST)],
+    ),
+    "job": Reading(Job, lambda asked: hide.job(asked.coordinator, asked.coordinator.job(asked.text("id"))), ("id",)),
+    "why": Reading(
+        Why,
+        lambda asked: asked.coordinator.why(**{name: asked.text(name) for name in asked.values}),
+        ("job", "key", "node", "entry"),
+    ),
     "doctor": Reading(list[Finding], lambda asked: asked.coordinator.doctor()),
     "actions": Reading(list[Action], _actions, ("by", "thing", "after", "most")),
     "nodes": Reading(list[Node], lambda asked: asked.coordinator.nodes()),
-    "entries": Reading(list[EntryStatus], _entries, ("prefix",)),
+    "entries": Reading(
+        list[EntryStatus], lambda asked: asked.coordinator.entries.all(asked.text("prefix"), MOST), ("prefix",)
+    ),
     "entry": Reading(EntryStatus, lambda asked: asked.coordinator.entries.entry(asked.text("name")), ("name",)),
     "history": Reading(
         list[EntryEvent], lambda asked: asked.coordinator.entries.history(asked.text("name")), ("name",)
     ),
-    "locks": Reading(list[Lock], _locks),
-    "grabs": Reading(list[GrabRecord], _grabs, ("key", "after", "most")),
+    "locks": Reading(list[Lock], lambda asked: [Lock(*one) for one in asked.coordinator.locks(MOST)]),
+    "grabs": Reading(
+        list[GrabRecord],
+        lambda asked: asked.coordinator.grabs(
+            asked.text("key") or None, asked.number("most", 100, 1, MOST), asked.text("after")
+        ),
+        ("key", "after", "most"),
+    ),
     "sorters": Reading(list[SorterStatus], lambda asked: asked.coordinator.sorters()),
 }
 
@@ -235,10 +225,7 @@ def _shape(kind: Kind, above: tuple[Kind, ...] = ()) -> Kind:
         return kind
     shaped = tuple(arg if arg is ... else _shape(arg, above) for arg in args)
     if type(None) in args or origin.__module__ == "types":
-        united: Kind = shaped[0]
-        for one in shaped[1:]:
-            united = united | one
-        return united
+        return reduce(or_, shaped)
     return cast(Kind, origin)[shaped]
 
 
