@@ -27,7 +27,6 @@ from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.search import FILTERS
 from coordinator.jobs.submission import Submission
-from coordinator.jobs.trail import Action
 from coordinator.lanes.bulk import LANE_VERBS, ActingOn, Verb
 from coordinator.lanes.client import ENDS
 from coordinator.lanes.plan import Plan
@@ -335,14 +334,12 @@ def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thi
     """List what operators did: who, when, on what and why, the newest first."""
     listed = coordinator.actions(most, after, by=by, thing=thing)
     heads = ("when", "by", "act", "thing", "before", "after", "ticket", "why")
-    rows = ((one.at, one.by, one.act, shown_lane(one.thing), *_shown(one)) for one in listed)
+    rows = (
+        (one.at, one.by, one.act, shown_lane(one.thing), one.before, one.after, one.ticket, one.why) for one in listed
+    )
     after = listed[-1].id if len(listed) == most else ""
     click.echo(listing("actions", listed, after) if as_json_ else table(heads, rows))
     more(after)
-
-
-def _shown(action: Action) -> tuple[str, ...]:
-    return action.before, action.after, action.ticket, action.why
 
 
 @click.command("show")

@@ -43,7 +43,9 @@ def schedule(coordinator: Coordinator, most: int, after: str, prefix: str, as_js
     entries = coordinator.entries.all(prefix, most, after)
     after = entries[-1].name if len(entries) == most else ""
     heads = ("entry", "when", "next", "starts", "lane", "steered")
-    rows = ((entry.name, entry.when, _next(entry), entry.task, entry.key, _steered(entry)) for entry in entries)
+    rows = (
+        (one.name, one.when, "paused" if one.paused else one.next, one.task, one.key, _steered(one)) for one in entries
+    )
     click.echo(listing("entries", map(_entry, entries), after) if as_json_ else table(heads, rows))
     more(after)
 
@@ -103,10 +105,6 @@ def _row(happening: EntryEvent) -> tuple[object, ...]:
     by = f"{happening.by}: {happening.why}" if happening.why else happening.by
     late = f"{happening.late:.1f} s" if happening.kind == "tick" and happening.beat else None
     return happening.at, what, late, happening.beat, ended, by
-
-
-def _next(entry: EntryStatus) -> object:
-    return "paused" if entry.paused else entry.next
 
 
 def _steered(entry: EntryStatus) -> str | None:

@@ -6,7 +6,8 @@ and the example come from the first `_MOST` of them, by chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -72,47 +73,50 @@ class Summary:
     complete: bool = True
 
 
-class _Rows:
-    """Collects the counts by code."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some jobs that wait for one reason.
 
-    def __init__(self, look: Snapshot) -> None:
-        self.look = look
-        self.complete = True
-        self.count: dict[str, int] = {}
-        self.oldest: dict[str, tuple[int, str]] = {}
-        self.lacks: dict[str, int] = {}
+    `jobs`: id and `submitted` of those that were looked at; `whole`: that is all; `lacks`: what the nodes lack.
+    """
 
-    def add(self, code: str, count: int, jobs: Iterable[tuple[str, str]]) -> None:
-        """`jobs`: id and `submitted` of those that were looked at."""
-        if count > 0:
-            self.count[code] = self.count.get(code, 0) + count
-        dated = [(int(at), job_id) for job_id, at in jobs if at.isdecimal()]
-        if dated:
-            self.oldest[code] = min([*dated, *([self.oldest[code]] if code in self.oldest else [])])
-
-    def rows(self) -> tuple[Waiting, ...]:
-        return tuple(self._row(code) for code in sorted(self.count, key=lambda code: -self.count[code]))
-
-    def _row(self, code: str) -> Waiting:
-        at, job_id = self.oldest.get(code, (None, None))
-        longest = None if at is None else max(0.0, (self.look.clock.now - at) / 1000)
-        facts: Mapping[str, Json] = {"lacks": dict(self.lacks)} if code == "waiting.node" else {}
-        lacks = f": {', '.join(self.lacks)}" if facts and self.lacks else ""
-        return Waiting(code, self.count[code], longest, job_id, MEANS[code] + lacks, facts)
+    code: str
+    count: int
+    jobs: Sequence[tuple[str, str]]
+    whole: bool
+    lacks: str = ""
 
 
 def why_summary(look: Snapshot) -> Summary:
     """Count all that waits."""
-    rows = _Rows(look)
+    parts = [*_of_states(look), *_ready(look), *_in_line(look, record.counts(look.store)["waiting"])]
+    counts = Counter[str]()
+    for part in parts:
+        counts[part.code] += max(0, part.count)
+    rows = tuple(
+        _row(look, code, count, [part for part in parts if part.code == code])
+        for code, count in counts.most_common()
+        if count
+    )
+    return Summary(rows, counts.total(), instant(look.clock.wall), all(part.whole for part in parts))
+
+
+def _row(look: Snapshot, code: str, count: int, parts: Sequence[_Part]) -> Waiting:
+    dated = [(int(at), job_id) for part in parts for job_id, at in part.jobs if at.isdecimal()]
+    at, job_id = min(dated, default=(None, None))
+    longest = None if at is None else max(0.0, (look.clock.now - at) / 1000)
+    lacks = Counter[str]()
+    for part in parts:
+        lacks[part.lacks] += part.count
+    facts: Mapping[str, Json] = {"lacks": dict(lacks)} if code == "waiting.node" else {}
+    return Waiting(code, count, longest, job_id, MEANS[code] + (f": {', '.join(lacks)}" if facts else ""), facts)
+
+
+def _of_states(look: Snapshot) -> Iterator[_Part]:
     for state, code in _OF_STATES.items():
         total: int = look.store.read("SCARD", look.store.key("state", state))
         ids = _sample(look, "SRANDMEMBER", look.store.key("state", state))
-        rows.add(code, total, _dated(look, ids))
-        rows.complete &= total <= len(ids)
-    _ready(look, rows)
-    _in_line(look, rows, record.counts(look.store)["waiting"])
-    found = rows.rows()
-    return Summary(found, sum(row.count for row in found), instant(look.clock.wall), rows.complete)
+        yield _Part(code, total, _dated(look, ids), total <= len(ids))
 
 
 def _sample(look: Snapshot, command: str, key: str) -> list[str]:
@@ -124,22 +128,19 @@ def _dated(look: Snapshot, ids: Sequence[str]) -> list[tuple[str, str]]:
     return [(job_id, at) for job_id, (at,) in zip(ids, look.fields(ids, "submitted"), strict=True)]
 
 
-def _ready(look: Snapshot, rows: _Rows) -> None:
+def _ready(look: Snapshot) -> Iterator[_Part]:
     total: int = look.store.read("SCARD", look.store.key("state", "ready"))
     found = look.ready(5 * _MOST)
     seen = sum(map(len, found.values()))
-    rows.complete &= total <= seen
     for (kind, task), ids in found.items():
-        judged = fit(look.living, kind.split("\n"), task)
-        count = round(len(ids) * max(1.0, total / seen))
-        rows.add(judged.code, count, _dated(look, ids))
+        judged, lacks = fit(look.living, kind.split("\n"), task), ""
         if judged.code == "waiting.node":
             code, about = judged.rejected[-1]
-            what = f"{REJECTED[code]} {about['lacks']}".rstrip()
-            rows.lacks[what] = rows.lacks.get(what, 0) + count
+            lacks = f"{REJECTED[code]} {about['lacks']}".rstrip()
+        yield _Part(judged.code, round(len(ids) * max(1.0, total / seen)), _dated(look, ids), total <= seen, lacks)
 
 
-def _in_line(look: Snapshot, rows: _Rows, waiting: int) -> None:
+def _in_line(look: Snapshot, waiting: int) -> Iterator[_Part]:
     """Those that wait in lanes: first the lanes that operators paused or limited, then the others by chance."""
     key, left, known = look.store.key, waiting, set[str]()
     paused = _sample(look, "HRANDFIELD", key("paused"))
@@ -147,6 +148,7 @@ def _in_line(look: Snapshot, rows: _Rows, waiting: int) -> None:
     limits = look.store.read("HMGET", key("limits"), *limited) if limited else []
     closed = [lane for lane, limit in zip(limited, limits, strict=True) if (limit or b"1").startswith(b"0")]
     others = _sample(look, "ZRANDMEMBER", key("lanes"))
+    sizes = look.store.read_many([("HLEN", key("paused")), ("HLEN", key("limits")), ("ZCARD", key("lanes"))])
     for code, lanes in (
         ("waiting.paused", paused),
         ("waiting.closed", closed),
@@ -156,10 +158,8 @@ def _in_line(look: Snapshot, rows: _Rows, waiting: int) -> None:
         count, jobs = _of_lines(look, [lane for lane in lanes if lane not in known])
         known |= set(lanes)
         count = left if code == "waiting.lane" else min(left, count)
-        rows.add(code, count, jobs)
         left -= count
-    sizes = look.store.read_many([("HLEN", key("paused")), ("HLEN", key("limits")), ("ZCARD", key("lanes"))])
-    rows.complete &= all(size <= _MOST for size in sizes)
+        yield _Part(code, count, jobs, all(size <= _MOST for size in sizes))
 
 
 def _of_lines(look: Snapshot, lanes: Sequence[str]) -> tuple[int, list[tuple[str, str]]]:

@@ -64,15 +64,11 @@ class Rates:
 
 def rates_of(store: Store) -> Rates:
     """Read the rates. One round trip for the counts, one for the samples, one for the clock."""
-    samples = [(int(at), loads(text)) for at, _, text in (line.partition(b" ") for line in _lines(store))]
+    lines: list[bytes] = store.read("LRANGE", store.key("samples"), 0, -1)
+    samples = [(int(at), loads(text)) for at, _, text in (line.partition(b" ") for line in lines)]
     now = (store.now(), record.counts(store))
     minutes = [_span(before, after) for before, after in pairwise([*samples, now])]
     return Rates(_last(samples, now, HOUR), _last(samples, now, DAY), tuple(minutes))
-
-
-def _lines(store: Store) -> list[bytes]:
-    lines: list[bytes] = store.read("LRANGE", store.key("samples"), 0, -1)
-    return lines
 
 
 def _last(samples: Sequence[_Counts], now: _Counts, ms: int) -> Span:
