@@ -222,10 +222,12 @@ step.define('lines_likely', {'no-writes'}, function(c, args)
   local wanted, left = args[1] ~= '' and cjson.decode(args[1]), tonumber(args[2])
   local found, read, looked, score, id = {}, 0, 0, args[3], args[4]
   for i = 5, #args do
-    local name, likely = c.P .. 'line:' .. args[i], {}
-    local at = redis.call('ZSCORE', name, id)
-    local stays = at and tonumber(at) == tonumber(score)
-    local from = stays and redis.call('ZRANK', name, id) + 1 or redis.call('ZCOUNT', name, '-inf', '(' .. score)
+    local name, likely, from = c.P .. 'line:' .. args[i], {}, 0
+    if i == 5 then
+      local at = redis.call('ZSCORE', name, id)
+      local stays = at and tonumber(at) == tonumber(score)
+      from = stays and redis.call('ZRANK', name, id) + 1 or redis.call('ZCOUNT', name, '-inf', '(' .. score)
+    end
     local part = redis.call('ZRANGE', name, from, from + left - 1, 'WITHSCORES')
     for j = 1, #part, 2 do
       if not line.is_mark(part[j]) then
@@ -236,7 +238,7 @@ step.define('lines_likely', {'no-writes'}, function(c, args)
     if likely[1] then found[#found + 1] = {args[i], likely} end
     left = left - #part / 2
     if left == 0 then return {read, looked, {part[#part], part[#part - 1]}, unpack(found)} end
-    read, score, id = read + 1, '-inf', ''
+    read = read + 1
   end
   return {read, looked, {}, unpack(found)}
 end)
