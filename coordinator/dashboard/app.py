@@ -128,9 +128,7 @@ class Site:
             autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
         made.filters |= show.FILTERS
-        made.globals |= show.GLOBALS
-        made.globals["prefix"] = self.coordinator.settings.prefix
-        made.globals["acts"] = self._acts
+        made.globals |= {"url": show.url, "prefix": self.coordinator.settings.prefix, "acts": self._acts}
         made.globals["ui"] = made.get_template("macros.html").module
         return made
 

@@ -1,7 +1,4 @@
-"""How templates show values: addresses, instants, spans, JSON, and small drawings (SVG) for the eye.
-
-Every text passes through Jinja's escaping. A drawing has no style of its own, so that no inline style is needed.
-"""
+"""How templates show values: addresses, instants, spans and JSON. Every text passes through Jinja's escaping."""
 
 from __future__ import annotations
 
@@ -171,31 +168,6 @@ def parts(so_far: Mapping[str, float]) -> list[tuple[str, float, str]]:
     return [(code.partition(".")[0], seconds, f"{code} {span(seconds)}") for code, seconds in so_far.items()]
 
 
-# Drawings. Each is at most 100 shapes.
-
-
-def _svg(width: float, height: float, label: str, shapes: Sequence[Markup], kind: str) -> Markup:
-    head = Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">')
-    return head.format(kind, f"{width:g}", f"{height:g}", label) + Markup("").join(shapes) + Markup("</svg>")
-
-
-def _bar(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> Markup:
-    tip = Markup("<title>{}</title>").format(title) if title else Markup("")
-    rect = '<rect class="{}" x="{}" y="{}" width="{}" height="{}">'
-    return Markup(rect).format(kind, *(f"{n:.2f}" for n in (x, y, width, height))) + tip + Markup("</rect>")
-
-
-def shares(parts: Sequence[tuple[str, float, str]], label: str, longest: float = 0.0) -> Markup:
-    """One bar of (kind, size, title), one behind the other. `longest`: the size at which the bars beside it end."""
-    whole = longest or sum(size for _, size, _ in parts) or 1.0
-    shapes, x = [], 0.0
-    for kind, size, title in parts:
-        wide = max(3.0, 1000 * size / whole) if size > 0 else 0.0
-        shapes.append(_bar(x, 0, wide, 10, f"fill {kind}", title))
-        x += wide
-    return _svg(max(1000.0, x), 10, label, shapes, "run" if longest else "shares")
-
-
 def runs(run: Job) -> list[tuple[str, float, str]]:
     """A job that is over, as the parts of a bar: waited in line and for a slot, ran, waited to run again."""
     spans, kind, word = [], "waiting", "waited in line"
@@ -214,27 +186,8 @@ def runs(run: Job) -> list[tuple[str, float, str]]:
     return spans
 
 
-def meter(value: float, most: float, label: str, kind: str = "running") -> Markup:
-    full = 0.0 if most <= 0 else min(1.0, value / most)
-    return _svg(100, 6, label, [_bar(0, 0, 100, 6, "fill rest"), _bar(0, 0, 100 * full, 6, f"fill {kind}")], "meter")
-
-
-def spark(values: Sequence[float], label: str, kind: str = "succeeded") -> Markup:
-    """The last values as columns, the newest to the right."""
-    values = values[-100:]
-    top = max([*values, 0.0]) or 1.0
-    shapes = [
-        _bar(i * 10 + 1, 40 - 40 * value / top, 8, 40 * value / top, f"fill {kind}", f"{value:g}")
-        for i, value in enumerate(values)
-    ]
-    return _svg(max(10, 10 * len(values)), 40, label, shapes, "spark")
-
-
 FILTERS: dict[str, Callable[..., object]] = {
     "age": age, "ago": ago, "at": at, "breakable": breakable, "by": by, "chain": chain, "due": due,
     "labelled": labelled, "lane": shown_lane, "linked": linked,
     "many": many, "parts": parts, "runs": runs, "short": short, "shown": shown, "span": span, "timed": timed,
-}  # fmt: skip
-GLOBALS: dict[str, Callable[..., object]] = {
-    "meter": meter, "shares": shares, "spark": spark, "url": url,
 }  # fmt: skip
