@@ -9,6 +9,7 @@ from typing import Unpack
 
 from coordinator.author import Acting
 from coordinator.client.coordinator import Coordinator
+from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.states import End, Sorted
 from coordinator.store.times import moment
@@ -74,7 +75,8 @@ def limit(coordinator: Coordinator, key: str, limit: int, **acting: Unpack[Actin
     1 is usual. With 0 no job starts, and the running ones go on.
     """
     before = coordinator.set_limit(key, limit, **acting)
-    return {"key": key, "limit": limit, "before": before}, f"up to {limit} at once in {key}, {before} before"
+    text = f"up to {limit} at once in {shown_lane(key)}, {before} before"
+    return {"key": key, "limit": limit, "before": before}, text
 
 
 def release(coordinator: Coordinator, key: str, holder: str, **acting: Unpack[Acting]) -> Done:
@@ -83,22 +85,25 @@ def release(coordinator: Coordinator, key: str, holder: str, **acting: Unpack[Ac
     Of several, from the one that was started first. That job ends as cancelled, without rollback, and the next one
     starts at once.
     """
+    lane = shown_lane(key)
     held = coordinator.release(key, holder=holder, **acting)
-    nobody = f"job {holder} does not hold {key}" if holder else f"nobody held {key}"
-    return {"key": key, "released": held}, f"{key} is taken from job {held}" if held else nobody
+    nobody = f"job {holder} does not hold {lane}" if holder else f"nobody held {lane}"
+    return {"key": key, "released": held}, f"{lane} is taken from job {held}" if held else nobody
 
 
 def pause(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Done:
     """Let no more jobs start in a lane, or in all that are there and begin so: 'sync/*'. Running ones go on."""
+    lane = shown_lane(key)
     new = coordinator.pause(key, **acting)
-    text = f"{key} is paused" if new else f"{key} was paused already; now your reason stands there"
+    text = f"{lane} is paused" if new else f"{lane} was paused already; now your reason stands there"
     return {"key": key, "paused": new}, text
 
 
 def resume(coordinator: Coordinator, key: str, **acting: Unpack[Acting]) -> Done:
     """Let a paused lane go on, or all that begin so: 'sync/*'."""
+    lane = shown_lane(key)
     was = coordinator.resume(key, **acting)
-    return {"key": key, "resumed": was}, f"{key} goes on" if was else f"{key} was not paused"
+    return {"key": key, "resumed": was}, f"{lane} goes on" if was else f"{lane} was not paused"
 
 
 def release_grab(
