@@ -16,8 +16,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.cookies import SimpleCookie
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -164,7 +163,8 @@ class Guard:
                     headers[name] = value
                 headers.setdefault("Cache-Control", "max-age=300" if is_file else "no-store")
                 if fresh and not is_file:
-                    headers.append("Set-Cookie", _cookie(request, "coordinator_form", fresh))
+                    own = _with_cookie(Response(), request, "coordinator_form", fresh)
+                    headers.append("Set-Cookie", own.headers["Set-Cookie"])
             await send(message)
 
         answer, replay = await self._checked(request, path, is_file, fresh or cookie)
@@ -194,7 +194,8 @@ class Guard:
             return PlainTextResponse(f"{wrong}\n", 403), nobody
         if isinstance(self._login, TokenLogin) and (answer := self._logged_in(self._login, request, path, form)):
             return answer, nobody
-        if (author := await self._author(request)) is None:
+        found = self._login(request)
+        if (author := await found if inspect.isawaitable(found) else found) is None:
             return self._ask(request, "", 401), nobody
         bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
         visit = Visit(author, _form_token(cookie, author), form)
@@ -205,18 +206,13 @@ class Guard:
         request.scope[VISIT] = visit
         return None, _replay(body, request.receive)
 
-    async def _author(self, request: Request) -> Author | None:
-        found = self._login(request)
-        return await found if inspect.isawaitable(found) else found
-
     def _logged_in(
         self, login: TokenLogin, request: Request, path: str, form: Mapping[str, str]
     ) -> Response | None:  # fmt: skip
         """The answer to a login or a logout, else None."""
         if request.method == "POST" and path == "/logout":
             answer: Response = RedirectResponse(request.scope.get("root_path", "") + "/", 303)
-            answer.headers.append("Set-Cookie", _cookie(request, login.cookie, "", 0))
-            return answer
+            return _with_cookie(answer, request, login.cookie, "", 0)
         sent = request.method == "POST" and path == "/login"
         token = form.get("token") if sent else request.query_params.get("token")
         if token is None:
@@ -228,8 +224,7 @@ class Guard:
         if not login.is_right(request, token):
             return self._ask(request, "This is not the token.", 401)
         answer = RedirectResponse(_after_login(request, form), 303)
-        answer.headers.append("Set-Cookie", _cookie(request, login.cookie, login.session(), _SESSION))
-        return answer
+        return _with_cookie(answer, request, login.cookie, login.session(), _SESSION)
 
 
 def _after_login(request: Request, form: Mapping[str, str]) -> str:
@@ -238,8 +233,8 @@ def _after_login(request: Request, form: Mapping[str, str]) -> str:
     if request.method == "POST":
         to = form.get("to", "")
         return root + (to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/")
-    left = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-    return request.url.path + (f"?{urlencode(left)}" if left else "")
+    url = request.url.remove_query_params("token")
+    return url.path + (f"?{url.query}" if url.query else "")
 
 
 def _foreign(request: Request) -> str:
@@ -289,12 +284,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _cookie(request: Request, name: str, value: str, lasts: int | None = None) -> str:
-    morsel = SimpleCookie({name: value})[name]
-    morsel["httponly"], morsel["samesite"] = True, "Lax"
-    morsel["path"] = (request.scope.get("root_path", "") or "") + "/"
-    if request.url.scheme == "https":
-        morsel["secure"] = True
-    if lasts is not None:
-        morsel["max-age"] = lasts
-    return morsel.OutputString()
+def _with_cookie(answer: Response, request: Request, name: str, value: str, lasts: int | None = None) -> Response:
+    path = (request.scope.get("root_path", "") or "") + "/"
+    answer.set_cookie(name, value, lasts, path=path, secure=request.url.scheme == "https", httponly=True)
+    return answer

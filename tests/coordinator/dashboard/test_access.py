@@ -38,7 +38,7 @@ def test_the_token_in_the_address_logs_in_once_and_leaves_the_address(browser: T
     assert (answer.status_code, answer.headers["location"]) == (303, "/lanes?state=held")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=Lax" in cookie
+    assert "SameSite=lax" in cookie
     assert browser.get("/lanes").status_code == 200
     browser.post("/logout", headers=OURS)
     assert browser.get("/lanes").status_code == 401
