@@ -282,7 +282,8 @@ def test_it_follows_the_master_of_sentinels_and_of_a_cluster(
         asyncio.run(body())
 
 
-def test_it_is_made_before_the_settings_are_known() -> None:
+def test_it_is_made_before_the_settings_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COORDINATOR_URL", raising=False)  # of a fleet that tests share
     app = Celery("early", set_as_current=False)
     jobs = aio.Coordinator(Coordinator(app))
     with pytest.raises(SettingsError, match="no Redis for the coordinator"):
