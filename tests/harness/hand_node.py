@@ -1,6 +1,7 @@
 """A node and its runners played by hand: the steps called directly, one after the other, without processes."""
 
 import itertools
+import json
 from typing import Any, NamedTuple, cast
 
 from coordinator.fleet.nodes import About, Nodes
@@ -75,13 +76,25 @@ class Puppet:
         assert taken, "nothing was ready"
         return taken
 
-    def finish(self, taken: Taken, outcome: str = "succeeded", next_token: str = "", delay: int = 0) -> Finished:
-        """`next_token`: take the next ready job with it too."""
+    def finish(
+        self,
+        taken: Taken,
+        outcome: str = "succeeded",
+        next_token: str = "",
+        delay: int = 0,
+        detail: str = '"detail"',
+        following: tuple[str, str, Any] = ("", "", ""),
+    ) -> Finished:
+        """`next_token`: take the next ready job with it too. `following`: the class, task and time limit of a step."""
         verdict, state, given = self.store.step(
-            "job_finish", taken.id, taken.token, outcome, '"detail"', delay, "", "", "", "", self.name, taken.runner,
+            "job_finish", taken.id, taken.token, outcome, detail, delay, "", *following, self.name, taken.runner,
             next_token, self.ttl,
         )  # fmt: skip
         return Finished(verdict.decode(), state.decode(), _taken(given, next_token, taken.runner))
+
+    def park(self, taken: Taken, *ids: str | None, one: bool = False) -> Finished:
+        """Until these sub-tasks have ended."""
+        return self.finish(taken, "parked", detail=json.dumps({"ids": ids, "one": one}))
 
     def lose(self, taken: Taken, how: str = "lost") -> str:
         return str(self.store.step("job_lose", taken.id, taken.token, how, '"gone"').decode())

@@ -30,9 +30,7 @@ def shop(node: Puppet) -> Iterator[Puppet]:
     node.submit("held", job_id="held", on_failure="hold")
     node.finish(node.must_take(), "failed")
     node.submit("parked", job_id="parked")
-    parked = node.must_take()
-    node.store.step("job_finish", parked.id, parked.token, "parked", '{"ids": ["other"], "one": true}', 0, "", "", "",
-                    "", "one", parked.runner, "", 60000)  # fmt: skip
+    node.park(node.must_take(), "other", one=True)
     node.submit("retrying", job_id="retrying", max_attempts=2)
     node.finish(node.must_take(), "raised", delay=1)
     node.submit("over", job_id="over", tell=True)

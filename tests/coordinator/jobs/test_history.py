@@ -16,11 +16,6 @@ def words(job: Job) -> list[str]:
     return [event.what for event in job.course]
 
 
-def conclude(node: Puppet, job_id: str, token: str, kind: str, detail: str, delay: int = 0) -> None:
-    runner = next(one for one, held in node.work().items() if token.encode() in held).decode()
-    node.store.step("job_finish", job_id, token, kind, detail, delay, "", "", "", "", "one", runner, "", 60000)
-
-
 def test_a_job_that_simply_ran_has_a_course_and_no_field_for_it(node: Puppet) -> None:
     node.submit("a", job_id="first")
     node.submit("a", job_id="second")
@@ -50,8 +45,8 @@ def test_a_wait_divides_into_lane_and_slot_also_where_the_end_of_one_job_starts_
 
 def test_each_attempt_is_told_with_its_node_its_number_and_its_cause(node: Puppet) -> None:
     node.submit("a", job_id="j", max_attempts=3)
-    taken = node.must_take()
-    conclude(node, "j", taken.token, "raised", '{"type": "Timeout", "message": "no answer", "traceback": "long"}')
+    error = '{"type": "Timeout", "message": "no answer", "traceback": "long"}'
+    node.finish(node.must_take(), "raised", detail=error)
     node.lose(node.must_take())
     node.finish(node.must_take())
     job = node.lanes.job("j")
@@ -91,7 +86,7 @@ def test_acts_the_hold_and_the_end_before_a_retry_are_told(node: Puppet, call: C
 def test_a_course_keeps_its_last_fifty_lines_and_no_long_text(node: Puppet) -> None:
     node.submit("a", job_id="j", max_attempts=100)
     for number in range(60):
-        conclude(node, "j", node.must_take().token, "raised", dumps({"type": "E", "message": f"{number}" + "é" * 300}))
+        node.finish(node.must_take(), "raised", detail=dumps({"type": "E", "message": f"{number}" + "é" * 300}))
     kept: Any = node.store._client.hget(node.store.key("job", "j"), "course")
     assert len(kept.splitlines()) == 50
     assert len(kept) < 50 * 450
@@ -103,11 +98,9 @@ def test_a_course_keeps_its_last_fifty_lines_and_no_long_text(node: Puppet) -> N
 
 def test_the_steps_of_a_chain_and_the_wait_for_sub_results_are_told(node: Puppet) -> None:
     node.submit("a", job_id="j", max_attempts=2)
+    node.finish(node.must_take(), "step", detail="1", following=("shop\ncelery", "shop.other", 0))
     taken = node.must_take()
-    node.store.step("job_finish", "j", taken.token, "step", "1", 0, "", node.store._client.hget(
-        node.store.key("job", "j"), "class"), "shop.other", 0, "one", taken.runner, "", 60000)  # fmt: skip
-    taken = node.must_take()
-    conclude(node, "j", taken.token, "parked", '{"ids": ["other"], "one": true}')
+    node.park(taken, "other", one=True)
     node.store.step("job_unpark", "j", taken.token, "raised", '{"type": "E", "message": "m"}', 60000, "", "", "", "")
     job = node.lanes.job("j")
     assert words(job)[2:] == ["running", "step", "running", "parked", "woken", "raised"]

@@ -70,25 +70,10 @@ def test_a_runner_of_an_earlier_step_is_answered_the_same_after_the_last(node: P
     first = node.must_take()
     assert node.finish(first, "raised").state == "failed"
     node.lanes.retry("j")
-    second = node.must_take()
-    args = (
-        second.id,
-        second.token,
-        "step",
-        "1",
-        0,
-        "",
-        "shop\ncelery",
-        "shop.work",
-        0,
-        "one",
-        second.runner,
-        "",
-        1,
-    )
-    assert node.store.step("job_finish", *args)[:2] == [b"accepted", b"ready"]
+    second, next_step = node.must_take(), ("shop\ncelery", "shop.work", 0)
+    assert node.finish(second, "step", following=next_step)[:2] == ("accepted", "ready")
     node.finish(node.must_take())
-    assert node.store.step("job_finish", *args)[:2] == [b"accepted", b"ready"]
+    assert node.finish(second, "step", following=next_step)[:2] == ("accepted", "ready")
 
 
 def test_no_more_successes_are_kept_than_are_wanted(node: Puppet) -> None:

@@ -27,11 +27,7 @@ def tell(node: Puppet, taken: Taken, outcome: str, detail: str = '"detail"') -> 
     more = ("shop\ncelery", "shop.other", 0) if outcome in ("step", "replaced") else ("", "", "")
     if outcome == "replaced" and detail == '"detail"':
         detail = f"[{STEP % 1}]"
-    found = node.store.step(
-        "job_finish", taken.id, taken.token, outcome, detail, HOUR, "", *more, node.name, taken.runner, "",
-        node.ttl,
-    )  # fmt: skip
-    return found[0].decode(), found[1].decode()
+    return node.finish(taken, outcome, delay=HOUR, detail=detail, following=more)[:2]
 
 
 def state_of(node: Puppet) -> str:

@@ -1,6 +1,5 @@
 """Jobs that would wait for themselves: refused by the step that closes the ring, or ended by the sweep, and named."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,12 +9,7 @@ from tests.harness.hand_node import Puppet, Taken, sketch
 
 def park(node: Puppet, taken: Taken, *ids: str | None) -> tuple[str, str]:
     """The verdict, and the state or the ring."""
-    handles = json.dumps({"ids": ids, "one": False})
-    found = node.store.step(
-        "job_finish", taken.id, taken.token, "parked", handles, 0, "", "", "", "", node.name, taken.runner, "",
-        node.ttl,
-    )  # fmt: skip
-    return found[0].decode(), found[1].decode()
+    return node.park(taken, *ids)[:2]
 
 
 def start(node: Puppet, job_id: str, keys: str | list[str], **options: Any) -> Taken:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import loads
 
 from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
 from coordinator.jobs.request import RequestMaker
@@ -13,7 +13,7 @@ from coordinator.runner.runner import undoing_of
 from coordinator.runner.verdict import End, verdict
 from coordinator.settings import Settings
 from coordinator.warden.errands.parked import Parked
-from tests.harness.hand_node import Puppet, Taken
+from tests.harness.hand_node import Puppet
 
 CHAIN = {
     "task": "celery.chain",
@@ -46,15 +46,6 @@ def test_a_rollback_that_nobody_can_run_is_a_double_fault_after_its_lifetime(nod
     assert node.order() == ["next"]
 
 
-def tell(node: Puppet, taken: Taken, outcome: str, detail: str, *following: object) -> str:
-    """`following`: class, task and time limit of the next step."""
-    answer = node.store.step(
-        "job_finish", taken.id, taken.token, outcome, detail, 0, "", *(following or ("", "", "")), node.name,
-        taken.runner, "", node.ttl,
-    )  # fmt: skip
-    return str(answer[1].decode())
-
-
 class Backend:
     """Knows how the sub-tasks ended: SUCCESS or FAILURE."""
 
@@ -79,7 +70,7 @@ class Undone:
         undo, client = node.must_take(), node.store._client
         client.hset(node.store.key("job", "j"), "taken", 1)  # long ago
         client.zrem(node.store.key("expiry"), "j")  # the sweep took it away while the rollback ran
-        assert tell(node, undo, "parked", dumps({"ids": ["a", "b"], "one": False})) == "parked"
+        assert node.park(undo, "a", "b").state == "parked"
 
     def look(self) -> str:
         self.node.store._client.zadd(self.node.store.key("parked", "shop"), {"j": 1}, xx=True)
@@ -160,9 +151,9 @@ def test_the_sub_results_of_the_last_attempt_are_stopped_though_the_rollback_par
     monkeypatch.setattr(type(app), "backend", Backend())
     monkeypatch.setattr(app.control, "revoke", lambda ids, terminate: stopped.extend(ids))
     node.submit("a", job_id="j", rollback={"task": "shop.other"})
-    tell(node, node.must_take(), "parked", '{"ids": ["old"], "one": true}')
+    node.park(node.must_take(), "old")
     assert node.lanes.cancel("j") == "rolling_back"
-    tell(node, node.must_take(), "parked", '{"ids": ["new"], "one": true}')
+    node.park(node.must_take(), "new")
     Parked(node.lanes, app).step()
     assert stopped == ["old"]
     assert node.lanes.job("j").state == "rolling_back"
@@ -176,7 +167,7 @@ def test_a_rollback_may_be_a_chain_and_each_of_its_steps_is_begun_once(node: Pup
     following = (step["class"], step["task"], step["limit"])
     first = node.must_take()
     for _ in range(2):
-        assert tell(node, first, "step", '"undone so far"', *following) == "ready"
+        assert node.finish(first, "step", detail='"undone so far"', following=following).state == "ready"
     assert (node.lanes.job("j").state, node.lanes.job("j").task) == ("rolling_back", "shop.work")
     assert node.lanes.cancel("j") == "rolling_back", "it has begun"
     second = node.must_take()
@@ -199,8 +190,8 @@ def test_a_rollback_is_given_the_results_of_all_steps_before_and_how_the_last_su
     wanted = SubmitOptions(rollback={"task": "shop.other"})
     node.lanes.submit(RequestMaker(Settings(url="redis://-"), target).make("a", steps, wanted))
     for value in ("1", '{"two": 2}'):
-        tell(node, node.must_take(), "step", value, "shop\ncelery", "shop.work", 0)
-    tell(node, node.must_take(), "parked", '{"ids": ["good", "bad"], "one": false}')
+        node.finish(node.must_take(), "step", detail=value, following=("shop\ncelery", "shop.work", 0))
+    node.park(node.must_take(), "good", "bad")
     backend.ended |= {"good": "SUCCESS", "bad": "FAILURE"}
     Parked(node.lanes, app).step()
     bell = "by-hand"

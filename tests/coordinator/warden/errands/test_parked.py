@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from celery import Celery
-from kombu.utils.json import dumps
 
 from coordinator.warden.errands.parked import Parked
 from tests.harness.hand_node import Puppet
@@ -14,9 +13,7 @@ def test_an_end_that_nobody_tells_is_seen_by_the_slow_look(node: Puppet) -> None
     app, client = Celery("shop", backend="cache+memory://"), node.store._client
     looks, parked = Parked(node.lanes, app), node.store.key("parked", "shop")
     node.submit("a", job_id="parent")
-    parent = node.must_take()
-    node.store.step("job_finish", parent.id, parent.token, "parked", '{"ids": ["child"], "one": true}', 0, "", "", "",
-                    "", "one", parent.runner, "", 60000)  # fmt: skip
+    node.park(node.must_take(), "child", one=True)
     looks.step()  # once after parking
     now: Any = client.time()
     assert 8 < (client.zscore(parked, "parent") or 0) / 1000 - now[0] < 11
@@ -29,45 +26,33 @@ def test_an_end_that_nobody_tells_is_seen_by_the_slow_look(node: Puppet) -> None
     assert (job.state, job.result) == ("succeeded", 3)
 
 
-class Counting:
-    """A backend without `mget`, that counts how often it is asked for which task."""
+class Backend:
+    """Without `mget`; it knows the states that a test says, and which tasks it was asked for."""
 
     def __init__(self) -> None:
+        self.status: dict[str, str] = {}
         self.asked: list[str] = []
-        self.done: set[str] = set()
 
     def get_task_meta(self, task_id: str) -> dict[str, Any]:
         self.asked.append(task_id)
-        return {"status": "SUCCESS" if task_id in self.done else "PENDING", "result": 1}
+        return {"status": self.status.get(task_id, "PENDING"), "result": 1}
 
 
 def test_a_look_at_a_job_with_many_sub_results_asks_for_what_is_new(
     node: Puppet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.warden.errands.parked._TOGETHER", 10)
-    backend, app = Counting(), Celery("shop", set_as_current=False)
+    backend, app = Backend(), Celery("shop", set_as_current=False)
     monkeypatch.setattr(type(app), "backend", backend)
     looks, ids = Parked(node.lanes, app), [f"c{number:03}" for number in range(100)]
     node.submit("a", job_id="parent")
-    parent = node.must_take()
-    node.store.step("job_finish", parent.id, parent.token, "parked", dumps({"ids": ids, "one": False}), 0, "", "", "",
-                    "", "one", parent.runner, "", 60000)  # fmt: skip
+    node.park(node.must_take(), *ids)
     for number in range(100):
-        backend.done.add(ids[number])
+        backend.status[ids[number]] = "SUCCESS"
         node.store.step("child_ended", "parent", ids[number])
         looks.step()
     assert node.lanes.job("parent").result == [1] * 100
     assert len(backend.asked) < 100 * 10 + 100 + 100, "each look asks for one portion, the last one for all"
-
-
-class Asking:
-    """A backend that knows what a test says, and does nothing else."""
-
-    def __init__(self) -> None:
-        self.status: dict[str, str] = {}
-
-    def get_task_meta(self, task_id: str) -> dict[str, Any]:
-        return {"status": self.status.get(task_id, "PENDING"), "result": None}
 
 
 class OnTwo(NamedTuple):
@@ -76,7 +61,7 @@ class OnTwo(NamedTuple):
     node: Puppet
     far: Puppet
     looks: Parked
-    backend: Asking
+    backend: Backend
 
     def look(self) -> str:
         self.node.store._client.zadd(self.node.store.key("parked", "shop"), {"parent": 1}, xx=True)
@@ -86,7 +71,7 @@ class OnTwo(NamedTuple):
 
 @pytest.fixture
 def parked_on_two(node: Puppet, monkeypatch: pytest.MonkeyPatch) -> OnTwo:
-    app, backend = Celery("shop", set_as_current=False), Asking()
+    app, backend = Celery("shop", set_as_current=False), Backend()
     monkeypatch.setattr(type(app), "backend", backend)
     node.submit("k", job_id="parent", max_losses=1)
     parent = node.must_take()
@@ -94,8 +79,7 @@ def parked_on_two(node: Puppet, monkeypatch: pytest.MonkeyPatch) -> OnTwo:
     far.up(tasks=())
     for child in ("a", "b"):
         node.store.step("child_began", "parent", child, parent.fence, "far", "a")
-    node.store.step("job_finish", parent.id, parent.token, "parked", '{"ids": ["a", "b"], "one": false}', 0, "", "",
-                    "", "", "one", parent.runner, "", 60000)  # fmt: skip
+    node.park(parent, "a", "b")
     return OnTwo(node, far, Parked(node.lanes, app), backend)
 
 
