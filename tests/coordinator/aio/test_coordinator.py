@@ -149,18 +149,6 @@ def test_code_that_asks_redis_past_the_loop_is_refused_inside_a_call(press: Any)
     assert press.coordinator.nodes()
 
 
-def test_a_plain_client_has_its_own_settings(press: Any) -> None:
-    settings = press.coordinator.settings
-
-    async def body() -> None:
-        async with aio.Coordinator(url=settings.url, prefix=settings.prefix) as jobs:
-            sent = await jobs.submit("k", {"task": "press.print", "args": [1], "options": {}})
-            assert (await jobs.job(sent.id)).task == "press.print"
-
-    asyncio.run(body())
-    press.finish_all()
-
-
 def test_a_thousand_waits_share_one_connection_and_the_loop_answers_throughout(press_alone: Any) -> None:
     async def body(jobs: aio.Coordinator) -> None:
         sent = await jobs.submit_many([(f"k/{n}", press_alone.print.s(n)) for n in range(MANY)])
@@ -235,21 +223,6 @@ def test_redis_away_is_told_and_its_return_is_used_at_once(own_redis: RedisServe
     asyncio.run(body())
 
 
-def test_a_redis_that_keeps_silent_is_given_up_after_the_timeout(proxy: Proxy, prefix: str) -> None:
-    async def body() -> None:
-        async with aio.Coordinator(url=proxy.url(), prefix=prefix, timeout=0.5) as jobs:
-            assert await jobs.counts()
-            proxy.swallow()
-            began = time.monotonic()
-            with pytest.raises(StoreUnavailable):
-                await jobs.counts()
-            assert time.monotonic() - began < 5
-            proxy.heal()
-            assert await jobs.counts()
-
-    asyncio.run(body())
-
-
 @pytest.mark.parametrize(
     "made", [lambda folder: Sentinels(folder, secret=True), lambda folder: Cluster(folder, "p", "secret")]
 )
@@ -288,19 +261,6 @@ def test_it_is_made_before_the_settings_are_known(monkeypatch: pytest.MonkeyPatc
     jobs = aio.Coordinator(Coordinator(app))
     with pytest.raises(SettingsError, match="no Redis for the coordinator"):
         asyncio.run(jobs.counts())
-
-
-def test_each_loop_has_connections_of_its_own(press: Any) -> None:
-    jobs = aio.Coordinator(press.coordinator)
-
-    async def body() -> None:
-        assert await jobs.counts()
-        await jobs.aclose()
-        assert await jobs.counts()
-        await jobs.aclose()
-
-    for _ in range(2):
-        asyncio.run(body())
 
 
 def test_where_jobs_run_in_the_test_s_thread_they_do_so_here_too(

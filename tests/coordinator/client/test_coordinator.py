@@ -1,5 +1,6 @@
 """The calls of a Coordinator refuse what cannot be meant, and say what can."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -51,22 +52,18 @@ def test_a_lane_and_a_lock_have_one_key(client: Coordinator, call: str) -> None:
         getattr(client, call)(["a", "b"]).__enter__()
 
 
-@pytest.mark.parametrize("name", ["ttl", "blocking_timeout"])
-@pytest.mark.parametrize("value", ["5", float("inf"), True])
-def test_the_times_of_a_lock_are_seconds(client: Coordinator, name: str, value: Any) -> None:
-    with pytest.raises(InvalidJob, match=f"{name}.* is a number of seconds from"), client.lock("a", **{name: value}):
-        pass
-
-
-@pytest.mark.parametrize("name", ["ttl", "keep"])
-def test_the_times_of_a_grab_are_seconds(client: Coordinator, name: str) -> None:
-    with pytest.raises(InvalidJob, match=f"{name} is a number of seconds from"):
-        client.grab("a", "1", "me", **{name: "5"})  # type: ignore[arg-type]
-
-
-def test_a_timeout_is_seconds(client: Coordinator) -> None:
-    with pytest.raises(InvalidJob, match="timeout is a number of seconds from 0, not '5'"):
-        client.wait("a", "5")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("call", "name", "value"),
+    [
+        *product(["lock"], ["ttl", "blocking_timeout"], ["5", float("inf"), True]),
+        *product(["grab"], ["ttl", "keep"], ["5"]),
+        ("wait", "timeout", "5"),
+    ],
+)
+def test_the_times_of_a_call_are_seconds(client: Coordinator, call: str, name: str, value: Any) -> None:
+    args = {"lock": ("a",), "grab": ("a", "1", "me"), "wait": ("a",)}[call]
+    with pytest.raises(InvalidJob, match=f"{name}.* is a number of seconds from"):
+        getattr(client, call)(*args, **{name: value}).__enter__()
 
 
 @pytest.mark.parametrize("name", ["countdown", "eta", "expires", "link"])
@@ -78,11 +75,6 @@ def test_an_option_of_the_signature_is_named_with_its_place(name: str) -> None:
 def test_arguments_belong_to_the_signature(client: Coordinator) -> None:
     with pytest.raises(InvalidJob, match=r"'args' \(the signature has the arguments: write task.s\(…\)\)"):
         client.submit("a", SIGNATURE, args=[1])  # type: ignore[call-arg]
-
-
-def test_attempts_without_end_are_refused() -> None:
-    with pytest.raises(InvalidJob, match="max_attempts is a whole number from 0, not None"):
-        sketch("a", max_attempts=None)
 
 
 def test_arguments_that_are_nested_too_deep_are_refused() -> None:

@@ -30,29 +30,11 @@ def scores(node: Puppet) -> dict[str, float]:
     return {name.decode(): score for name, score in found}
 
 
-def test_a_job_rings_the_node_that_is_least_busy_for_its_size(coordinator: Coordinator) -> None:
-    one, two = pair(coordinator, capacity=8)
-    for i in range(6):
-        one.submit(f"k{i}")
-    assert (len(one.rung()), len(two.rung())) == (2, 4)
-    one.order()
-    two.order()
-
-
 def test_of_two_equally_busy_nodes_the_one_with_the_idle_processor_is_rung(coordinator: Coordinator) -> None:
     one, two = pair(coordinator)
     one.nodes.beat("one", "a", {"load": 0.9})
     one.submit("a")
     assert (one.rung(), len(two.rung())) == ([], 1)
-    two.order()
-
-
-def test_ordinary_tasks_take_room_too(coordinator: Coordinator) -> None:
-    one, two = pair(coordinator)
-    one.nodes.beat("one", "a", {"ordinary": 3})
-    for i in range(3):
-        one.submit(f"k{i}")
-    assert (one.rung(), len(two.rung())) == ([], 3)
     two.order()
 
 

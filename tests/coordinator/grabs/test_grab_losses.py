@@ -32,6 +32,14 @@ def lapse(grab: Grab) -> None:
     grab._grabber.renewer.drop(grab._lease)
 
 
+def waiting(*losers: Grab) -> tuple[list[str], list[threading.Thread]]:
+    heard = list[str]()
+    threads = [threading.Thread(target=lambda one=one: heard.append(one.wait(30))) for one in losers]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    return heard, threads
+
+
 WINNER = """
 import sys, time
 from coordinator import Coordinator
@@ -49,10 +57,8 @@ def test_one_of_five_that_wait_takes_over_from_a_winner_that_was_killed(
         assert process.stdout
         assert process.stdout.readline() == "True\n"
         losers = [coordinator.grab("job", "a", f"waits {n}", ttl=1) for n in range(5)]
-        heard, fence = list[str](), losers[0].fence
-        threads = [threading.Thread(target=lambda one=one: heard.append(one.wait(30))) for one in losers]  # type: ignore[misc]
-        for thread in threads:
-            thread.start()
+        fence = losers[0].fence
+        heard, threads = waiting(*losers)
         process.kill()
     wait_until(lambda: heard, 10)
     (winner,) = (one for one in losers if one.won)
@@ -63,14 +69,6 @@ def test_one_of_five_that_wait_takes_over_from_a_winner_that_was_killed(
         thread.join()
     assert sorted(heard) == ["abandoned", *["complete"] * 4]
     assert [one.result for one in losers] == ["done"] * 5
-
-
-def waiting(*losers: Grab) -> tuple[list[str], list[threading.Thread]]:
-    heard = list[str]()
-    threads = [threading.Thread(target=lambda one=one: heard.append(one.wait(30))) for one in losers]  # type: ignore[misc]
-    for thread in threads:
-        thread.start()
-    return heard, threads
 
 
 def test_work_that_fails_is_tried_by_those_who_wait_up_to_the_attempts_and_then_left(coordinator: Coordinator) -> None:

@@ -57,25 +57,6 @@ def test_ten_processes_grab_a_hundred_instances_and_win_each_once(redis_server: 
     assert wins == Counter(str(number) for number in range(100))
 
 
-def test_of_two_at_once_one_wins_in_each_round(coordinator: Coordinator, other: Coordinator) -> None:
-    both, wins = threading.Barrier(2), Counter[int]()
-
-    def compete(client: Coordinator) -> None:
-        for number in range(1_000):
-            both.wait(30)
-            grab = client.grab("round", number, "the same identifier")
-            if grab.won:
-                wins[number] += 1
-                grab.complete()
-
-    threads = [threading.Thread(target=compete, args=[client]) for client in (coordinator, other)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wins == Counter(range(1_000))
-
-
 def test_a_completed_instance_is_never_grabbed_again_and_shows_its_winner_and_result(coordinator: Coordinator) -> None:
     with coordinator.grab("job", "a", "one") as grab:
         grab.complete({"rows": 3})
@@ -161,14 +142,6 @@ def test_instances_do_not_wait_for_each_other_and_no_lane_of_a_job_is_in_their_w
         coordinator.grab("job", "b", "two") as two,
     ):
         assert (one.won, two.won) == (True, True)
-
-
-def test_a_kept_record_ends_with_keep(coordinator: Coordinator) -> None:
-    coordinator.grab("job", "a", "one", ttl=0.3, keep=0.5).complete()
-    assert coordinator.grabs("job")[0].state == "complete"
-    wait_until(lambda: coordinator.grabs("job") == [])
-    assert coordinator.grab("job", "a", "two", ttl=0.3, keep=0.5).won
-    wait_until(lambda: coordinator.grab("job", "a", "three", ttl=0.3, keep=0.5).winner is not None)
 
 
 def test_a_function_runs_for_the_call_that_wins(coordinator: Coordinator) -> None:

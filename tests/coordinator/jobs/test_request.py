@@ -166,6 +166,7 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"max_waiting": 0},
         {"max_attempts": -1},
         {"max_attempts": 1.5},
+        {"max_attempts": None},
         {"max_losses": -1},
         {"time_limit": 0},
         {"time_limit": -1},

@@ -191,7 +191,7 @@ def test_messages_of_protocol_1_are_refused(keyed: Any) -> None:
 def test_the_queue_of_rpc_is_declared_in_one_try(proxy: Proxy, redis_server: RedisServer, how: str) -> None:
     """With the default settings: Celery takes 20 s where the broker is away, and minutes where it hangs."""
     broker = proxy.url(1) if how == "hangs" else "redis://127.0.0.1:1/0"
-    app, ship = _shipping(redis_server, broker, "rpc://")
+    app, ship = _shipping(redis_server.url(0), redis_server.fresh_prefix(), broker, "rpc://")
     proxy.swallow()
     for job_id in ("one", "two"):
         with within(4), pytest.raises(StoreUnavailable, match="keeps the results") as caught:
@@ -203,7 +203,8 @@ def test_the_queue_of_rpc_is_declared_in_one_try(proxy: Proxy, redis_server: Red
 @pytest.mark.parametrize("how", ["away", "hangs", "hangs after a cut"])
 def test_a_call_leaves_the_redis_of_the_results_alone(proxy: Proxy, redis_server: RedisServer, how: str) -> None:
     """Celery takes 20 s where it is away, and minutes where it hangs, also when an earlier handle is collected."""
-    app, ship = _shipping(redis_server, "memory://", "redis://127.0.0.1:1/0" if how == "away" else proxy.url(1))
+    backend = "redis://127.0.0.1:1/0" if how == "away" else proxy.url(1)
+    app, ship = _shipping(redis_server.url(0), redis_server.fresh_prefix(), "memory://", backend)
     if how == "hangs after a cut":
         ship.apply_async(task_id="before")
         app.backend.client.ping()  # a connection with Celery's time limit of two minutes
@@ -217,9 +218,9 @@ def test_a_call_leaves_the_redis_of_the_results_alone(proxy: Proxy, redis_server
     app.close()
 
 
-def _shipping(redis_server: RedisServer, broker: str, backend: str) -> tuple[Any, Any]:
+def _shipping(url: str, prefix: str, broker: str, backend: str | None = None, **settings: Any) -> tuple[Any, Any]:
     app: Any = Celery("shop", broker=broker, backend=backend, set_as_current=False)
-    Coordinator(app, url=redis_server.url(0), prefix=redis_server.fresh_prefix())
+    Coordinator(app, url=url, prefix=prefix, **settings)
 
     @app.task(name="shop.ship", shared=False, coordinate={"key": "k"})
     def ship() -> None:
@@ -229,13 +230,7 @@ def _shipping(redis_server: RedisServer, broker: str, backend: str) -> tuple[Any
 
 
 def test_a_redis_that_does_not_answer_raises_an_error_of_both_libraries_with_the_id(proxy: Proxy) -> None:
-    app: Any = Celery("shop", broker="memory://", set_as_current=False)
-    Coordinator(app, url=f"redis://127.0.0.1:{proxy.port}/0", timeout=0.3)
-
-    @app.task(name="shop.ship", shared=False, coordinate={"key": "k"})
-    def ship() -> None:
-        """Ship it."""
-
+    app, ship = _shipping(proxy.url(), "p", "memory://", timeout=0.3)
     proxy.swallow()
     with pytest.raises(StoreUnavailable) as caught:
         ship.apply_async(task_id="mine", retry=False)

@@ -213,14 +213,6 @@ def test_a_waiter_that_is_killed_costs_the_next_one_its_lease_at_most(
         lease.check()
 
 
-def test_a_waiter_whose_time_is_up_leaves_the_line(coordinator: Coordinator, other: Coordinator) -> None:
-    with coordinator.lock("ledger"):
-        began = time.monotonic()
-        fail_elsewhere(other, "ledger", 0.3)
-        assert 0.3 <= time.monotonic() - began < 3
-        assert coordinator.lane("ledger").length == 1
-
-
 def test_an_operator_ends_a_lock_and_its_holder_is_told(coordinator: Coordinator, other: Coordinator) -> None:
     held = coordinator.lock("ledger")
     assert other.cancel(held.__enter__().job_id, why="stuck") == "cancelled"

@@ -68,6 +68,12 @@ class Beats:
         """As if no beat had run since then."""
         self.client.hset(self.store.key("tick", name), "last", to_ms(since))
 
+    def missed_hour(self, name: str = "n") -> datetime:
+        """The hour that has begun, as if no beat had taken it."""
+        hour = self.now().replace(minute=0, second=0, microsecond=0)
+        self.absent(name, hour - timedelta(seconds=1))
+        return hour
+
     def take(self, name: str, instant: datetime, claim: int, token: str = "dead") -> Any:
         """What a beat does before it dies: it takes a tick."""
         at = to_ms(instant)
@@ -110,6 +116,11 @@ def run(*beats: Scheduler, until: Callable[[], object], seconds: float = 15) -> 
     if not until():
         wait_until(round_, seconds)
     return slowest
+
+
+def pass_time(beats: Beats, seconds: float, *ticking: Scheduler) -> None:
+    until = beats.now() + timedelta(seconds=seconds)
+    run(*ticking, until=lambda: beats.now() > until)
 
 
 def instant_of(tick: str) -> datetime:

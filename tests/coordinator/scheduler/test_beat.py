@@ -65,8 +65,7 @@ def test_a_tick_that_a_dead_beat_took_and_did_not_send_is_sent_by_another(beats:
 def test_a_tick_that_a_dead_beat_sent_and_did_not_strike_out_is_not_doubled(beats: Beats) -> None:
     beat = beats.beat(source(entry(schedule=3600)))
     beat.tick()
-    hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
-    beats.absent("n", hour - timedelta(seconds=1))
+    hour = beats.missed_hour()
     beats.take("n", hour, claim=0)
     beats.coordinator.submit("n", beats.app().signature("sync"), job_id=tick_id("n", hour))
     look_again(beat)
@@ -89,8 +88,7 @@ def test_while_a_dead_beats_tick_is_unsent_the_next_one_waits_and_then_none_is_m
 def test_a_beat_that_was_overtaken_strikes_out_nothing_of_its_successors(beats: Beats) -> None:
     beat = beats.beat(source(entry(schedule=3600)))
     beat.tick()
-    hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
-    beats.absent("n", hour - timedelta(seconds=1))
+    hour = beats.missed_hour()
     beats.take("n", hour, claim=0)
     assert beats.take("n", hour, claim=60_000, token="successor")[0] == b"taken"
     assert beats.store.step("tick_done", "n", to_ms(hour), "dead", "sent", 0, 0, "b", 100) == 0
@@ -116,8 +114,7 @@ def test_ticks_that_redis_lost_are_sent_again_by_a_beat_that_lives(beats: Beats)
 def test_a_script_asked_again_after_a_lost_reply_answers_the_same(beats: Beats) -> None:
     beat = beats.beat(source(entry(schedule=3600)))
     beat.tick()
-    hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
-    beats.absent("n", hour - timedelta(seconds=1))
+    hour = beats.missed_hour()
     assert beats.take("n", hour, claim=60_000)[:3] == beats.take("n", hour, claim=60_000)[:3]
     assert beats.take("n", hour, 60_000, token="other")[0] == b"held"
     assert [beats.store.step("tick_done", "n", to_ms(hour), "dead", "sent", 0, 0, "b", 100) for _ in range(2)] == [1, 0]
@@ -158,8 +155,7 @@ def test_while_the_broker_is_away_ordinary_ticks_wait_and_keyed_ones_go_on(
 def test_what_was_sent_is_not_sent_again_when_only_striking_it_out_failed(beats: Beats) -> None:
     beat = beats.beat(source(entry(schedule=3600, key=None)))
     beat.tick()
-    hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
-    beats.absent("n", hour - timedelta(seconds=1))
+    hour = beats.missed_hour()
     beats.take("n", hour, claim=60_000, token=beat._ticks.token)
     (plan,) = beat._readings[1].plans.values()
     plan.unsent = plan.sent = hour

@@ -81,18 +81,6 @@ def test_what_was_missed_longer_ago_than_the_grace_is_passed_over() -> None:
     assert due(daily, passed.instant, NOON + 3 * HOUR, HOUR) is None
 
 
-@given(st.integers(0, 400_000), st.sampled_from([0.5, 2, 7, 60, 3600, 86400]))
-def test_taking_what_is_due_again_and_again_comes_to_an_end_at_the_present(gone: int, length: float) -> None:
-    last, now, taken = NOON, NOON + seconds(gone), 0
-    while found := due(Every(length), last, now, HOUR):
-        assert last < found.instant <= now
-        last, taken = found.instant, taken + 1
-        assert taken <= LAG // seconds(length) + 2
-    upcoming = Every(length).next(last)
-    assert upcoming is not None
-    assert upcoming > now
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -208,10 +196,3 @@ def test_what_a_beat_sent_is_remembered_when_its_entry_changes() -> None:
     assert source.again()
     assert (source.all["n"].sent, source.all["n"].unsent) == (NOON, NOON)
     assert source.all["n"].due(NOON, HOUR) == Due(EPOCH)
-
-
-def test_a_plan_is_due_when_its_next_instant_has_come() -> None:
-    plan = EntryPlan(Entry("n", Every(60), "t"))
-    plan.count_from(NOON)
-    assert plan.due(NOON + seconds(59), HOUR) is None
-    assert plan.due(NOON + seconds(60), HOUR) == Due(NOON + seconds(60))

@@ -1,7 +1,7 @@
 """Whose schedule counts, from when, and what becomes of entries that change."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -140,10 +140,7 @@ def test_two_beats_with_two_versions_never_take_turns(beats: Beats) -> None:
 
 
 def test_a_version_that_no_beat_stands_for_gives_way(beats: Beats) -> None:
-    def members(*entries: Entry) -> Callable[[], tuple[str, Iterable[Entry]]]:
-        return source(*entries)
-
-    gone, started = beats.beat(members(entry("a", 3600))), beats.beat(members(entry("b", 3600)))
+    gone, started = (beats.beat(source(entry(name, 3600))) for name in "ab")
     gone.tick()
     look_again(started)
     assert beats.tick("b") == {}

@@ -10,13 +10,8 @@ from coordinator import Coordinator, InvalidJob, UnknownEntry
 from coordinator.author import act_of
 from coordinator.scheduler.entry import Entry, tick_id
 from coordinator.scheduler.quartz import Quartz
-from coordinator.store.times import instant, to_ms
-from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
-
-
-def past(beats: Beats, seconds: float) -> None:
-    until = beats.now() + timedelta(seconds=seconds)
-    run(until=lambda: beats.now() > until)
+from coordinator.store.times import to_ms
+from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, pass_time, run, source
 
 
 def test_once_a_pause_has_returned_no_beat_fires_and_a_restarted_one_does_not_either(beats: Beats) -> None:
@@ -24,11 +19,9 @@ def test_once_a_pause_has_returned_no_beat_fires_and_a_restarted_one_does_not_ei
     run(*several, until=lambda: len(beats.ids()) >= 2)
     assert beats.coordinator.entries.pause("n", why="holiday", by="ann")
     before = beats.ids()
-    until = beats.now() + timedelta(seconds=4 * FAST)
-    run(*several, until=lambda: beats.now() > until)
+    pass_time(beats, 4 * FAST, *several)
     again = beats.beat(source(entry()))
-    until = beats.now() + timedelta(seconds=3 * FAST)
-    run(again, until=lambda: beats.now() > until)
+    pass_time(beats, 3 * FAST, again)
     assert beats.ids() == before
     told = beats.coordinator.entries.entry("n")
     assert told.paused is not None
@@ -40,9 +33,7 @@ def test_a_tick_that_is_taken_by_a_beat_that_did_not_hear_of_the_pause_is_passed
     beat = beats.beat(source(entry(schedule=3600)))
     beat.tick()
     beats.coordinator.entries.pause("n")
-    beats.absent("n", beats.now() - timedelta(hours=1))
-    hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
-    assert beats.take("n", hour, claim=5000)[0] == b"passed"
+    assert beats.take("n", beats.missed_hour(), claim=5000)[0] == b"passed"
     assert beats.ids() == []
 
 
@@ -62,8 +53,7 @@ def test_the_instants_of_a_pause_are_not_missed_ones(beats: Beats) -> None:
 def test_a_pause_waits_for_a_beat_that_publishes_an_ordinary_task(beats: Beats) -> None:
     beat = beats.beat(source(entry(schedule=3600, key=None)))
     beat.tick()
-    hour = instant(to_ms(beats.now()) // 3_600_000 * 3_600_000)
-    beats.absent("n", hour - timedelta(seconds=1))
+    hour = beats.missed_hour()
     assert beats.take("n", hour, claim=700)[0] == b"taken"
     began = beats.now()
     beats.coordinator.entries.pause("n")
@@ -171,7 +161,7 @@ def test_a_run_that_a_dead_beat_took_is_sent_by_another(beats: Beats) -> None:
     assert beats.store.step("run_take", "n", "t1", "dead", 300, "", "b", 100)[0] == b"taken"
     look_again(beat)
     assert beats.messages() == []
-    past(beats, 0.4)
+    pass_time(beats, 0.4)
     look_again(beat)
     assert [message["headers"]["id"] for message in beats.messages()] == [task_id]
 
@@ -195,7 +185,7 @@ def test_another_schedule_counts_until_it_is_taken_back_for_all_beats_and_after_
     before = beats.ids()
     for beat in (*several, again) * 2:
         look_again(beat)
-    past(beats, 2 * FAST)
+    pass_time(beats, 2 * FAST)
     for beat in (*several, again):
         look_again(beat)
     assert beats.ids() == before
@@ -208,7 +198,7 @@ def test_a_beat_that_has_not_heard_of_another_schedule_fires_nothing(beats: Beat
     beats.coordinator.entries.change("n", 3600)
     before = beats.ids()
     beat._round_at += 60  # it does not look
-    past(beats, 2 * FAST)
+    pass_time(beats, 2 * FAST)
     beat.tick()
     assert beats.ids() == before
 
@@ -275,7 +265,7 @@ def test_the_history_keeps_so_many_ticks_of_at_most_200_bytes(beats: Beats) -> N
     beat.tick()
     beat._ticks.most = 3
     run(beat, until=lambda: len(beats.coordinator.entries.history("n")) >= 6)
-    past(beats, 0.5)
+    pass_time(beats, 0.5)
     beat.tick()
     assert beats.client.llen(log) == 6
     assert max(map(len, beats.client.lrange(log, 0, -1))) <= 200

@@ -8,8 +8,7 @@ from celery.schedules import crontab
 
 from coordinator import Entry, InvalidJob
 from coordinator.scheduler.beat import Scheduler
-from coordinator.scheduler.entry import tick_id
-from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source
+from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, pass_time, run, source
 
 
 def names(beats: Beats) -> set[str]:
@@ -35,8 +34,7 @@ def test_once_an_entry_is_removed_no_beat_sends_it(beats: Beats) -> None:
     assert beats.coordinator.entries.remove("mine")
     assert not beats.coordinator.entries.remove("mine")
     before = beats.ids()
-    until = beats.now() + timedelta(seconds=4 * FAST)
-    run(*several, until=lambda: beats.now() > until)
+    pass_time(beats, 4 * FAST, *several)
     assert beats.ids() == before
     assert beats.coordinator.entries.all() == []
 
@@ -57,19 +55,6 @@ def test_a_changed_entry_counts_from_the_change_in_all_beats(beats: Beats) -> No
         look_again(beat)
     (only,) = beats.ids()
     assert beats.coordinator.job(only).args == (2,)
-
-
-def test_a_beat_that_did_not_hear_of_a_change_sends_nothing_of_the_old_entry(beats: Beats) -> None:
-    beats.coordinator.entries.put(entry("mine", FAST))
-    beat = beats.beat()
-    run(beat, until=beats.ids)
-    beats.coordinator.entries.put(entry("mine", 3600))
-    before = beats.ids()
-    beat._round_at += 60
-    until = beats.now() + timedelta(seconds=2 * FAST)
-    run(until=lambda: beats.now() > until)
-    beat.tick()
-    assert beats.ids() == before
 
 
 def test_a_name_of_another_source_is_refused_and_stays_with_it(beats: Beats) -> None:
@@ -160,9 +145,8 @@ def test_stored_entries_that_are_due_together_are_put_in_line_in_one_round_trip(
         beats.coordinator.entries.put(entry(f"m{number}", 3600))
     beat = beats.beat()
     beat.tick()
-    hour = instant_of(tick_id("n", beats.now().replace(minute=0, second=0, microsecond=0)))
     for number in range(30):
-        beats.absent(f"m{number}", hour - timedelta(seconds=1))
+        beats.missed_hour(f"m{number}")
     asked: list[int] = []
     again = beats.beat()
     plain = again._store.step_many

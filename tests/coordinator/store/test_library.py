@@ -16,9 +16,9 @@ from coordinator.diagnosis.server import of_server
 from coordinator.errors import SettingsError, StoreRefused
 from coordinator.lanes.client import LaneClient
 from coordinator.scheduler import Scheduler
-from coordinator.settings import Settings
 from coordinator.store import library
 from coordinator.store.client import Store
+from tests.coordinator.store.stores import store_of
 from tests.harness.command import Call
 from tests.harness.hand_node import Puppet, sketch
 from tests.harness.redis import RedisServer
@@ -29,13 +29,9 @@ HAS_62 = sys.version_info < (3, 13) and sys.platform == "linux"
 needs_62 = pytest.mark.skipif(not HAS_62, reason="the wheel that brings a Redis 6.2 is for Python below 3.13 on Linux")
 
 
-def store_on(server: RedisServer, **settings: object) -> Store:
-    return Store(Settings.load({"url": server.url(0), "prefix": "t", "timeout": 5, **settings}, {}, {}))
-
-
 @pytest.fixture
 def store(own_redis: RedisServer) -> Iterator[Store]:
-    made = store_on(own_redis)
+    made = store_of(own_redis.url(0))
     yield made
     made.close()
 
@@ -43,7 +39,7 @@ def store(own_redis: RedisServer) -> Iterator[Store]:
 @pytest.fixture
 def newer(own_redis: RedisServer) -> Iterator[Store]:
     """As of another version of the package."""
-    made = store_on(own_redis)
+    made = store_of(own_redis.url(0))
     made.library = OTHER
     yield made
     made.close()
@@ -156,7 +152,7 @@ def test_exactly_those_of_many_calls_that_were_not_found_are_asked_again(store: 
 
 
 def test_a_library_that_somebody_else_loads_first_is_used(store: Store, own_redis: RedisServer) -> None:
-    other = store_on(own_redis)
+    other = store_of(own_redis.url(0))
     threads = [
         threading.Thread(target=one.step, args=("fence_next",)) for one in (store, other, store, other) for _ in "ab"
     ]
@@ -184,7 +180,7 @@ def test_a_full_redis_refuses_the_library_and_says_so_while_who_has_it_goes_on(s
 
 @needs_62
 def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_way_out(old_redis: RedisServer) -> None:
-    store = store_on(old_redis)
+    store = store_of(old_redis.url(0))
     asks: list[Callable[[], object]] = [
         lambda: store.step("fence_next"),
         lambda: Coordinator(url=old_redis.url(0)).submit("a", {"task": "t", "args": [], "kwargs": {}, "options": {}}),

@@ -217,12 +217,3 @@ def test_documents_too_large_to_be_held_at_once_are_stored_in_parts(federation: 
     federation.harvest(check=lambda: sizes.append(len(federation.harvested)))
     assert federation.harvested == federation.server.pids
     assert len(set(sizes)) > 3
-
-
-def test_3000_objects_on_one_instant_are_harvested_whole(federation: Federation) -> None:
-    federation = federation.with_settings(page_size=1000)
-    federation.server.fill(3000, first=at(0.0001234), step=timedelta(0))
-    assert federation.harvest().stored == 3000
-    assert federation.harvested == federation.server.pids
-    assert federation.member.last_harvested == at(0)
-    assert federation.harvest().stored == 0

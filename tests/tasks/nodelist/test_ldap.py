@@ -1,11 +1,8 @@
 """Members written to a real slapd, and read again."""
 
-from datetime import timedelta
-
 import pytest
-from lxml import etree
 
-from tasks.member_node.member import Member, Property, ReplicationPolicy, Restriction, Service
+from tasks.member_node.member import Property, ReplicationPolicy, Restriction, Service
 from tasks.nodelist.ldap.directory import Directory, LdapRefused
 from tasks.nodelist.ldap.schema import APPROVED
 from tasks.nodelist.stores import State
@@ -26,18 +23,6 @@ def test_what_is_written_is_read_the_same(directory: Directory) -> None:
     }
     assert directory.read_one(ID) == written[ID]
     assert directory.read_one("urn:node:nobody") is None
-
-
-def test_a_member_round_trips_through_ldap_xml_v1_and_v2_and_json(directory: Directory, river: State) -> None:
-    found = directory.read_one(ID)
-    assert found is not None
-    assert Member.from_xml(etree.fromstring(etree.tostring(found.listed.member.to_xml("v2")))) == RIVER
-    assert Member.model_validate_json(found.listed.member.model_dump_json()) == RIVER
-    plain = Member.from_xml(etree.fromstring(etree.tostring(found.listed.member.to_xml("v1"))))
-    assert directory.write(ID, found, plain, True).listed.member == river_with(properties=())
-    read = directory.read_one(ID)
-    assert read is not None
-    assert read.listed.member == river_with(properties=())
 
 
 def test_what_the_schema_has_no_place_for_comes_back_from_the_server(directory: Directory) -> None:
@@ -92,16 +77,6 @@ def test_nothing_changed_is_no_operation_at_all(slapd: SlapdServer, directory: D
     start = slapd.mark()
     assert directory.write(ID, river, RIVER, True) is river
     assert slapd.operations(start) == []
-
-
-def test_a_hundred_writes_are_no_search_and_a_hundred_modifies(
-    slapd: SlapdServer, directory: Directory, river: State
-) -> None:
-    start, record = slapd.mark(), river
-    for second in range(100):
-        record = directory.write(ID, record, river_with(last_harvested=LATER + timedelta(seconds=second)), True)
-    assert slapd.operations(start) == ["MOD attr=d1NodeLastHarvested"] * 100
-    assert directory.read_one(ID) == record
 
 
 def test_entries_come_and_go_with_services_restrictions_and_properties(

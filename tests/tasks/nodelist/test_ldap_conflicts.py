@@ -1,8 +1,5 @@
 """Nothing that somebody else wrote is overwritten, and a crash leaves a member."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from tasks.member_node.member import Property, Restriction, Service
@@ -11,6 +8,7 @@ from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapRefused
 from tasks.nodelist.stores import State
 from tests.harness.slapd import BASE, SlapdServer, dn
 from tests.tasks.conftest import LATER, RIVER, in_threads, river_with
+from tests.tasks.nodelist.lists import Crash
 
 ID = RIVER.identifier
 
@@ -21,39 +19,21 @@ def read(client: Directory) -> State:
     return record
 
 
-class Crash:
-    """Ends a writer before its operation number `after`."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.after = 10**6
-        for name in ("add", "modify", "delete"):
-            patch.setattr(Connection, name, self._counted(getattr(Connection, name)))
-
-    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*given: Any) -> Any:
-            if self.after == 0:
-                raise InterruptedError
-            self.after -= 1
-            return real(*given)
-
-        return counted
-
-
 def test_after_a_crash_between_any_two_operations_the_member_is_read_and_the_write_goes_on(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: Directory,
 ) -> None:
-    crash = Crash(monkeypatch)
     services = (Service(name="A", version="v2", restrictions=(Restriction(method="m", subjects=("x",)),)),)
     wanted = river_with(state="down", services=services, properties=())
     crashes, there = 0, None
     while True:
         base = directory.write(ID, there, RIVER, True)
-        crash.after = crashes
-        try:
-            directory.write(ID, base, wanted, True)
-            break
-        except InterruptedError:
-            crashes, crash.after = crashes + 1, 10**6
+        with pytest.MonkeyPatch.context() as patch:
+            Crash(patch, crashes, [(Connection, name) for name in ("add", "modify", "delete")])
+            try:
+                directory.write(ID, base, wanted, True)
+                break
+            except InterruptedError:
+                crashes += 1
         half = read(directory)
         there = directory.write(ID, half, wanted, True)
         assert directory.read_one(ID) == there

@@ -120,15 +120,6 @@ def test_a_date_keeps_its_microseconds_within_what_the_schema_has_room_for() -> 
     assert len(text) <= 32
 
 
-def test_a_change_writes_only_the_attributes_that_changed() -> None:
-    known = entries_of(RIVER, approved=True)
-    later = datetime(2025, 1, 1, tzinfo=UTC)
-    changed, added, vanished = changes(known, entries_of(river_with(last_harvested=later), approved=True, known=known))
-    assert changed == {(): {"d1NodeLastHarvested": ("2025-01-01T00:00:00.000+00:00",)}}
-    assert not added
-    assert not vanished
-
-
 def test_another_spelling_of_the_same_is_not_written() -> None:
     known = entries_of(RIVER, approved=True)
     known[()] |= {

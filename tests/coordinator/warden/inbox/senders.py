@@ -13,6 +13,7 @@ from kombu.connection import Connection
 from kombu.messaging import Producer
 from kombu.simple import SimpleQueue
 
+from coordinator.warden.inbox.inbox import Inbox
 from coordinator.warden.inbox.queue import DEAD, UNREADABLE
 from tests.harness.installation import Installation
 
@@ -31,6 +32,12 @@ def key(apps: Installation, suffix: str = "") -> str:
 def broker(apps: Installation) -> Iterator["redis.Redis"]:
     with redis.Redis(port=apps.server.port, db=1) as client:
         yield client
+
+
+def inbox_of(apps: Installation, handler: Callable[[Any], object], app: Any = None, node: str = "one") -> Inbox[Any]:
+    """The requests of the shop, taken by hand; `app`: one with another way to the broker."""
+    shop = apps.shop
+    return Inbox(app or shop.app, QUEUE, shop.Request, handler, node, lambda: shop.coordinator.store)
 
 
 def push(apps: Installation, message: str | bytes, step: str = "") -> None:

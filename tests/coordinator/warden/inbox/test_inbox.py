@@ -22,6 +22,7 @@ from tests.coordinator.warden.inbox.senders import (
     Send,
     broker,
     celery,
+    inbox_of,
     key,
     plain,
     push,
@@ -256,8 +257,7 @@ def test_a_name_that_holds_no_list_hurts_nobody(apps: Installation, make: Make, 
 def test_a_broker_without_memory_keeps_what_it_has(own_redis: RedisServer, prefix: str) -> None:
     with Installation(own_redis, prefix) as apps:
         given: list[str] = []
-        app, request, store = apps.shop.app, apps.shop.Request, apps.coordinator.store
-        inbox = Inbox(app, QUEUE, request, lambda found: given.append(found.name), "one", lambda: store)
+        inbox = inbox_of(apps, lambda found: given.append(found.name))
         plain(apps, {"name": "a"})
         push(apps, "rubbish")
         inbox._requests.take(1)

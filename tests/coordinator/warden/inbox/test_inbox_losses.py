@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 
 from coordinator.warden.inbox.inbox import Inbox
-from tests.coordinator.warden.inbox.senders import QUEUE, broker, key, letters, plain, push
+from tests.coordinator.warden.inbox.senders import QUEUE, broker, inbox_of, key, letters, plain, push
 from tests.harness.installation import Installation
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -25,14 +25,7 @@ def test_a_broker_killed_in_the_middle_loses_no_request(
     sent = [f"r{number}" for number in range(1000)]
     given: list[str] = []
     with Installation(own_redis, prefix) as apps, broker(apps) as client:
-        inbox = Inbox(
-            apps.shop.app,
-            QUEUE,
-            apps.shop.Request,
-            lambda request: given.append(request.id),
-            "one",
-            lambda: apps.coordinator.store,
-        )
+        inbox = inbox_of(apps, lambda request: given.append(request.id))
         client.lpush(key(apps), *[json.dumps({"name": "a", "id": name}) for name in sent])
         inbox.start()
         wait_until(lambda: len(given) > 100)
@@ -53,7 +46,7 @@ def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation,
     app = Celery("proxied", broker=proxy.url(1), set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": f"{apps.prefix}."}
     given: list[str | None] = []
-    dead = Inbox(app, QUEUE, apps.shop.Request, lambda request: None, "dead", lambda: apps.coordinator.store)
+    dead = inbox_of(apps, lambda request: None, app, "dead")
     plain(apps, {"name": "of the dead", "id": "0"})
     dead._requests.take(1)
     dead._requests.close()
@@ -61,14 +54,7 @@ def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation,
     push(apps, "rubbish")
     plain(apps, {"name": "b", "id": "2"})
     proxy.lose_reply(containing=known.get(request_of, request_of).encode())
-    inbox = Inbox(
-        app,
-        QUEUE,
-        apps.shop.Request,
-        lambda request: given.append(request.id),
-        "one",
-        lambda: apps.coordinator.store,
-    )
+    inbox = inbox_of(apps, lambda request: given.append(request.id), app)
     with broker(apps) as client:
         wait_until(
             lambda: inbox.step() >= 0 and proxy.lost.is_set() and not client.exists(key(apps), key(apps, ".taken"))
@@ -80,7 +66,7 @@ def test_a_lost_reply_loses_no_request_and_doubles_no_letter(apps: Installation,
 
 
 def test_an_inbox_stops_at_once_while_it_listens(apps: Installation) -> None:
-    inbox = Inbox(apps.shop.app, QUEUE, apps.shop.Request, lambda request: None, "one", lambda: apps.coordinator.store)
+    inbox = inbox_of(apps, lambda request: None)
     inbox.start()
     with broker(apps) as client:
         wait_until(lambda: any(one["cmd"] == "blmove" for one in client.client_list()))

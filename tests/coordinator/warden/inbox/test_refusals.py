@@ -11,7 +11,7 @@ from coordinator.store.times import EPOCH
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.inbox import Inbox
 from coordinator.warden.inbox.queue import UNREADABLE
-from tests.coordinator.warden.inbox.senders import QUEUE, broker, key, plain, push, put_aside
+from tests.coordinator.warden.inbox.senders import broker, inbox_of, key, plain, push, put_aside
 from tests.harness.installation import Installation
 
 LARGE = 8 * 1024 * 1024
@@ -19,10 +19,7 @@ LARGE = 8 * 1024 * 1024
 
 @pytest.fixture
 def inbox(apps: Installation) -> Iterator[Inbox[Any]]:
-    shop = apps.shop
-    inbox: Inbox[Any] = Inbox(
-        shop.app, QUEUE, shop.Request, shop.take_in, "one", lambda: shop.coordinator.store
-    )  # fmt: skip
+    inbox = inbox_of(apps, apps.shop.take_in)
     yield inbox
     inbox._requests.close()
     for lane in apps.coordinator.lanes():
@@ -78,10 +75,3 @@ def test_only_the_last_letters_are_kept_and_no_rubbish_drives_a_request_out(
     assert "reserved" in kept[0]["reason"]
     assert len(kept[1:]) == 1000
     assert kept[-1]["original"] == "rubbish"
-
-
-def test_a_request_with_the_id_of_a_tick_is_refused(apps: Installation, inbox: Inbox[Any]) -> None:
-    plain(apps, {"name": "a", "id": str(tick_id("sync/a", EPOCH))})
-    inbox.step()
-    assert ["reserved" in letter["reason"] for letter in put_aside(apps)] == [True]
-    assert not apps.coordinator.counts()["created"]
