@@ -27,17 +27,6 @@ def test_a_drained_node_is_neither_rung_nor_given_anything_until_it_is_undrained
     assert len(two.order()) == 6
 
 
-def test_what_a_drained_node_has_goes_on_there_and_it_takes_no_more(coordinator: Coordinator) -> None:
-    one, two = pair(coordinator)
-    one.submit("a", job_id="had")
-    had = one.must_take()
-    one.submit("a", job_id="behind")
-    coordinator.drain("one", why="disk")
-    assert one.renew(had) == [True]
-    assert one.finish(had, next_token="next") == ("accepted", "succeeded", None)
-    assert two.order() == ["behind"]
-
-
 def test_a_name_stays_drained_over_its_nodes_lives(coordinator: Coordinator) -> None:
     coordinator.drain("one", why="disk")
     node = Puppet(coordinator.store, "one")

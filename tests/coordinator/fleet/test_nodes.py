@@ -116,15 +116,6 @@ def test_jobs_that_no_node_knows_do_not_hide_the_others(coordinator: Coordinator
     assert sorted(node.order()) == sorted(strangers)
 
 
-def test_a_stranger_in_the_ready_list_does_not_keep_its_node_busy(node: Puppet) -> None:
-    node.submit("a", job_id="stranger", task="shop.unknown")
-    node.sweep()
-    assert node.rung() == []
-    assert node.take() is None
-    assert (node.rung(), node.work()) == ([], {})
-    node.lanes.cancel("stranger")
-
-
 def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) -> None:
     node.submit("a", job_id="j")
     node.store._client.zadd(node.store.key("group", "\nshop\ncelery"), {"never-was": -2, "nor-this": -1})

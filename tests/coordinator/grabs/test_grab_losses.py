@@ -149,27 +149,6 @@ def test_a_loser_that_does_not_wait_to_take_over_is_told_that_the_instance_is_ab
     assert coordinator.grab("job", "a", "three").attempt == 2
 
 
-def test_the_completion_of_one_that_was_replaced_is_refused_and_so_is_one_whose_lease_is_over(
-    coordinator: Coordinator,
-) -> None:
-    first = coordinator.grab("job", "a", "one", ttl=0.2)
-    lapse(first)
-    wait_until(lambda: coordinator.grabs("job")[0].state == "abandoned")
-    second = coordinator.grab("job", "a", "two")
-    with pytest.raises(LeaseLost):
-        first.check()
-    with pytest.raises(LeaseLost):
-        first.complete("late")
-    assert coordinator.grabs("job")[0].state == "running"
-    second.complete("in time")
-    assert coordinator.grabs("job")[0].value == "in time"
-    alone = coordinator.grab("job", "b", "one", ttl=0.2)
-    lapse(alone)
-    wait_until(lambda: coordinator.grabs("job")[0].state == "abandoned")
-    with pytest.raises(LeaseLost):
-        alone.complete()
-
-
 def test_a_process_that_was_forked_does_not_end_its_parents_grab(coordinator: Coordinator) -> None:
     with coordinator.grab("job", "a", "one") as grab:
         grab._pid -= 1  # as in a child

@@ -45,38 +45,6 @@ def test_the_first_wins_and_a_second_loses_and_learns_who_has_it(node: Puppet, c
     assert node.order() == []
 
 
-def test_a_failed_instance_may_be_submitted_again_and_gets_a_greater_attempt_and_fence(
-    node: Puppet, coordinator: Coordinator
-) -> None:
-    submit(node, "one")
-    first = node.must_take()
-    node.finish(first, "failed")
-    assert [(one.state, one.value) for one in coordinator.grabs("report")] == [("failed", "detail")]
-    again = submit(node, "two")
-    assert (again.outcome, again.grab.won, again.grab.result) == ("started", True, None)
-    second = node.must_take()
-    (seen,) = coordinator.grabs("report")
-    assert (seen.state, seen.attempt, seen.fence, seen.ended, seen.value) == ("running", 2, second.fence, None, None)
-    assert second.fence > first.fence
-    node.finish(second)
-
-
-@pytest.mark.parametrize("end", ["cancelled", "expired", "rolled_back"])
-def test_whatever_ends_a_job_badly_frees_its_instance(node: Puppet, coordinator: Coordinator, end: str) -> None:
-    undo = {"rollback": {"task": "shop.other"}} if end == "rolled_back" else {}
-    submit(node, "one", **undo, options={"expires": -1} if end == "expired" else {})
-    if end == "rolled_back":
-        node.finish(node.must_take(), "failed")
-        assert submit(node, "two").outcome == "lost", "its rollback has not run yet"
-    if end == "cancelled":
-        coordinator.cancel("one")
-    node.order()
-    node.sweep()
-    assert coordinator.job("one").state == end
-    assert submit(node, "two").grab.won
-    assert node.order() == ["two"]
-
-
 def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_wins(
     node: Puppet, coordinator: Coordinator
 ) -> None:

@@ -1,67 +1,14 @@
-"""How a job comes to its turn late, how it leaves its lanes, and how others hear of it."""
+"""How a job leaves its lanes, and how others hear of it."""
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from coordinator import Coordinator, JobFailed, Locked, UnknownJob, WaitTimeout
-from coordinator.jobs.record import TERMINAL
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
-
-
-def test_a_job_that_is_not_due_holds_nobody_up_and_then_stands_in_line(node: Puppet) -> None:
-    later = node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
-    assert (later.outcome, later.position) == ("queued", -1)
-    assert node.lanes.job("later").state == "scheduled"
-    assert node.submit("a", job_id="now").outcome == "started"
-    assert node.order() == ["now"]
-    node.store._client.zadd(node.store.key("starts"), {"later": 1})
-    node.sweep()
-    assert node.order() == ["later"]
-
-
-def test_a_job_not_started_in_time_expires_and_lets_the_next_go_on(node: Puppet) -> None:
-    node.submit("a", job_id="running")
-    taken = node.must_take()
-    node.submit("a", job_id="late", options={"expires": -1})
-    node.submit("a", job_id="next")
-    node.finish(taken)
-    assert node.order() == ["next"]
-    assert node.lanes.job("late").state == "expired"
-
-
-def test_the_sweep_expires_what_waits_and_nothing_that_was_started(node: Puppet) -> None:
-    node.submit("a", job_id="first", options={"expires": 3600}, max_attempts=2)
-    node.submit("a", job_id="second", options={"expires": 3600})
-    node.finish(node.must_take(), "raised", delay=3_600_000)
-    in_two_hours = (time.time() + 7200) * 1000
-    soon: Any = node.store._client.zrangebyscore(node.store.key("expiry"), 0, in_two_hours)
-    for job_id in soon:
-        node.store._client.zadd(node.store.key("expiry"), {job_id: 1})
-    node.sweep()
-    assert (node.lanes.job("first").state, node.lanes.job("second").state) == ("retrying", "expired")
-    node.lanes.cancel("first")
-
-
-@pytest.mark.parametrize("state", ["waiting", "ready", "retrying", "scheduled"])
-def test_a_job_that_does_not_run_is_cancelled_at_once_in_any_state(node: Puppet, state: str) -> None:
-    if state == "waiting":
-        node.submit("a", job_id="front")
-    when = datetime.now(UTC) + timedelta(hours=1) if state == "scheduled" else None
-    node.submit("a", job_id="j", max_attempts=2, not_before=when)
-    if state == "retrying":
-        node.finish(node.must_take(), "raised", delay=3_600_000)
-    assert node.lanes.job("j").state == state
-    node.submit("a", job_id="next")
-    assert node.lanes.cancel("j", why="not wanted", by="me") == "cancelled"
-    assert node.lanes.cancel("j") == "cancelled"
-    job = node.lanes.job("j")
-    assert job.error == {"type": "Cancelled", "message": "not wanted", "by": "me"}
-    assert node.order() == (["front", "next"] if state == "waiting" else ["next"])
 
 
 def test_a_running_job_that_is_cancelled_ends_as_cancelled_whatever_its_process_says(node: Puppet) -> None:
@@ -122,19 +69,6 @@ def test_a_finished_job_is_kept_for_its_time_and_leaves_no_other_key(node: Puppe
     assert node.names() - before == {node.store.key(*one) for one in (("job", "won"), ("job", "lost"), *others)}
     assert 3_590_000 < node.store._client.pttl(node.store.key("job", "won")) <= 3_600_000
     assert 6_000 < node.store._client.pttl(node.store.key("job", "lost")) <= 7_000
-
-
-@pytest.mark.parametrize("state", sorted(TERMINAL))
-def test_no_terminal_state_is_left_again(node: Puppet, state: str) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    record = node.store.key("job", "j")
-    node.store._client.hset(record, "state", state)
-    assert node.lanes.cancel("j") == state
-    assert node.finish(taken).state == state
-    assert (node.lose(taken), node.renew(taken)) == ("", [False])
-    node.store._client.hset(record, "state", "running")
-    node.finish(taken)
 
 
 def test_a_lane_shows_its_line_and_its_holder(node: Puppet) -> None:

@@ -12,18 +12,6 @@ from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet, sketch
 
 
-def test_the_first_job_of_a_lane_starts_and_the_others_queue_behind_it(node: Puppet) -> None:
-    found = [node.submit("a", job_id=f"j{i}") for i in range(3)]
-    assert [(one.outcome, one.position, one.accepted) for one in found] == [
-        ("started", 0, True),
-        ("queued", 1, True),
-        ("queued", 2, True),
-    ]
-    assert node.must_take().id == "j0"
-    assert node.take() is None
-    node.order()
-
-
 def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
     ids = [node.submit("a").id for _ in range(20)]
     assert node.order() == ids
@@ -55,16 +43,6 @@ def test_skip_may_look_at_one_key_while_the_job_stands_in_line_for_another(node:
 def test_when_busy_of_each_key_names_all_keys_and_knows_no_coalescing(node: Puppet, given: dict[str, str]) -> None:
     with pytest.raises(InvalidJob, match="when_busy"):
         node.submit(["a", "b"], when_busy=given)
-
-
-def test_defer_lets_one_more_in_and_the_others_coalesce_into_it(node: Puppet) -> None:
-    running = node.submit("a", when_busy="defer")
-    taken = node.must_take()
-    found = [node.submit("a", when_busy="defer") for _ in range(30)]
-    assert (running.outcome, found[0].outcome) == ("started", "queued")
-    assert {one.outcome for one in found[1:]} == {"coalesced"}
-    node.finish(taken)
-    assert node.order() == [found[0].id]
 
 
 def test_a_coalesced_id_stays_an_alias_of_the_job_it_coalesced_into(node: Puppet) -> None:
@@ -144,16 +122,6 @@ def test_texts_survive_being_united(node: Puppet) -> None:
     node.submit("a", when_busy="defer", merge_args={"pids": odd[2:]})
     assert sorted(node.lanes.job("one").kwargs["pids"]) == sorted(odd)
     node.order()
-
-
-def test_a_second_submit_of_an_id_is_a_duplicate_and_does_nothing(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    before = node.names()
-    assert node.submit("b", job_id="j", when_busy="defer").outcome == "duplicate"
-    assert node.names() == before
-    assert node.order() == ["j"]
-    assert node.submit("a", job_id="j").outcome == "duplicate"
-    assert node.order() == []
 
 
 def test_a_job_with_several_keys_runs_when_it_is_in_front_in_all_of_them(node: Puppet) -> None:

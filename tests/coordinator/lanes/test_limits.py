@@ -4,7 +4,6 @@ import pytest
 
 from coordinator import Coordinator, InvalidJob, LaneFull, Locked
 from tests.harness.hand_node import Puppet
-from tests.harness.leftovers import leftovers
 from tests.harness.waiting import wait_until
 
 
@@ -28,36 +27,6 @@ def test_the_first_n_in_line_may_run_at_once(node: Puppet) -> None:
     assert node.must_take().id == "j2"
     node.finish(first)
     assert node.must_take().id == "j3"
-
-
-def test_raising_the_limit_starts_waiters_at_once_and_lowering_it_stops_nobody(node: Puppet) -> None:
-    for i in range(5):
-        node.submit("a", job_id=f"j{i}")
-    holder = node.must_take()
-    assert node.lanes.set_limit("a", 3) == 1
-    assert ready(node) == ["j1", "j2"]
-    others = [node.must_take(), node.must_take()]
-    assert node.lanes.set_limit("a", 1) == 3
-    assert node.renew(holder, *others) == [True] * 3
-    node.finish(others[0])
-    node.finish(holder)
-    assert ready(node) == []
-    node.finish(others[1])
-    assert ready(node) == ["j3"]
-
-
-def test_lowering_the_limit_calls_back_those_that_nobody_has_taken_yet(node: Puppet) -> None:
-    node.lanes.set_limit("a", 3)
-    for i in range(4):
-        node.submit("a", job_id=f"j{i}")
-    assert ready(node) == ["j0", "j1", "j2"]
-    node.lanes.set_limit("a", 2)
-    assert ready(node) == ["j0", "j1"]
-    node.lanes.set_limit("a", 0)
-    assert ready(node) == []
-    assert states(node, "j0", "j1", "j2", "j3") == ["waiting"] * 4
-    node.lanes.set_limit("a", 1)
-    assert node.order() == ["j0", "j1", "j2", "j3"]
 
 
 def test_at_a_limit_of_zero_nothing_starts_and_why_says_who_wanted_that(node: Puppet, coordinator: Coordinator) -> None:
@@ -100,31 +69,6 @@ def test_who_renews_late_gets_another_slot_where_its_own_was_given_away(node: Pu
     node.finish(slow)
     node.finish(other)
     assert client.exists(node.store.key("lock", "a"), node.store.key("slot", "2", "a")) == 0
-
-
-def test_a_lane_may_have_a_limit_and_be_paused(node: Puppet) -> None:
-    node.lanes.set_limit("a", 2, by="ann")
-    node.submit("a", job_id="j0")
-    taken = node.must_take()
-    node.submit("a", job_id="j1")
-    assert node.lanes.pause("a", by="bob")
-    assert ready(node) == []
-    lane = node.lanes.lane("a")
-    assert (lane.jobs, lane.length, lane.limit, lane.paused) == (("j0", "j1"), 2, 2, True)
-    assert (lane.limited or {})["by"] == "ann"
-    node.finish(taken)
-    assert node.take() is None
-    node.lanes.resume("a")
-    assert node.order() == ["j1"]
-    node.lanes.set_limit("a", 1)
-    assert leftovers(node.store) == []
-    assert node.lanes.lanes() == []
-
-
-def test_the_skip_of_a_lane_with_a_limit_counts_its_places(node: Puppet) -> None:
-    node.lanes.set_limit("a", 2)
-    outcomes = [node.submit("a", when_busy="skip").outcome for _ in range(3)]
-    assert outcomes == ["started", "started", "skipped"]
 
 
 @pytest.mark.parametrize("alone", [(True, False), (False, True)])

@@ -1,13 +1,12 @@
-"""Places in line: priorities, moves, retries at either end; several keys; groups of keys in turns; pages of lanes."""
+"""Places in line: priorities and moves; groups of keys in turns; pages of lanes."""
 
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from coordinator import Coordinator, InvalidJob, UnknownJob
-from tests.harness.hand_node import Puppet, sketch
+from tests.harness.hand_node import Puppet
 
 
 def test_a_greater_priority_goes_first_then_who_came_first(node: Puppet) -> None:
@@ -39,37 +38,6 @@ def test_a_move_asked_for_again_with_its_token_is_made_once(node: Puppet) -> Non
     node.lanes.move("j3", to="front", token="yours")
     assert node.order() == ["j0", "j3", "j2", "j1", "j4"]
     assert node.lanes.move("j1", token="mine") == "succeeded"
-
-
-def test_a_job_that_was_moved_has_its_new_place_in_all_its_lines(node: Puppet) -> None:
-    node.submit("a", job_id="a0")
-    node.submit(["a", "b"], job_id="ab")
-    node.submit("b", job_id="b0")
-    assert sorted(node.ready()) == ["a0"]
-    node.lanes.move("ab")
-    assert sorted(node.ready()) == ["a0", "b0"]
-    assert node.lanes.lane("b").jobs == ("b0", "ab")
-    assert node.order() == ["a0", "b0", "ab"]
-
-
-def test_a_scheduled_job_enters_its_lines_at_the_place_that_it_was_moved_to(node: Puppet) -> None:
-    node.submit("a", job_id="later", not_before=datetime.now(UTC) + timedelta(hours=1))
-    node.submit("a", job_id="j0")
-    node.submit("a", job_id="j1")
-    assert node.lanes.move("later", priority=3) == "scheduled"
-    node.store._client.zadd(node.store.key("starts"), {"later": 1})
-    node.sweep()
-    assert node.order() == ["j0", "later", "j1"]
-
-
-@pytest.mark.parametrize("to", ["back", "front"])
-def test_a_failed_job_is_retried_at_the_end_of_its_lines_or_at_the_front(node: Puppet, to: str) -> None:
-    node.submit("a", job_id="bad")
-    node.finish(node.must_take(), "failed")
-    for name in ("j0", "j1"):
-        node.submit("a", job_id=name)
-    node.lanes.retry("bad", to=to)
-    assert node.order() == (["j0", "j1", "bad"] if to == "back" else ["j0", "bad", "j1"])
 
 
 def test_only_a_job_that_waits_can_be_moved(node: Puppet) -> None:
@@ -145,13 +113,3 @@ def test_lanes_come_in_pages_by_key(node: Puppet) -> None:
     assert found == [name for name in names if name.startswith("b/")]
     assert [lane.key for lane in node.lanes.lanes("b", "ready", most=3)] == ["b", "b/000", "b/001"]
     assert node.lanes.lanes("d") == node.lanes.lanes("a", after="b") == []
-
-
-def test_a_paused_lane_in_which_nobody_stands_is_held_by_nobody(node: Puppet) -> None:
-    node.lanes.pause("a")
-    assert node.store.step("job_submit", *sketch("a", job_id="j", when_busy="skip").step_args())[:3] == [
-        b"skipped", -1, b"j",
-    ]  # fmt: skip
-    node.submit("a", job_id="j")
-    node.lanes.resume("a")
-    assert node.order() == ["j"]

@@ -43,14 +43,6 @@ def test_a_holder_that_was_succeeded_may_neither_finish_nor_renew(node: Puppet) 
     node.finish(current)
 
 
-def test_a_holder_whose_lease_lapsed_may_finish_while_nobody_succeeded_it(node: Puppet) -> None:
-    late = put_back(node)
-    node.submit("a", job_id="next")
-    assert node.finish(late)[:2] == ("accepted", "succeeded")
-    assert node.order() == ["next"]
-    assert node.lanes.job("j").losses == 0
-
-
 def test_a_holder_whose_lease_lapsed_may_renew_while_nobody_succeeded_it(node: Puppet) -> None:
     late = put_back(node, time_limit=60)
     assert node.renew(late) == [True]
@@ -59,15 +51,6 @@ def test_a_holder_whose_lease_lapsed_may_renew_while_nobody_succeeded_it(node: P
     job = node.lanes.job("j")
     assert (job.state, job.losses, job.attempt) == ("running", 0, 1)
     node.finish(late)
-
-
-def test_a_job_lost_too_often_ends_as_failed_and_the_next_goes_on(node: Puppet) -> None:
-    node.submit("a", job_id="killer", max_losses=2)
-    node.submit("a", job_id="next")
-    assert [node.lose(node.must_take()) for _ in range(3)] == ["ready", "ready", "failed"]
-    job = node.lanes.job("killer")
-    assert (job.losses, job.error) == (3, {"type": "Lost", "message": "gone"})
-    assert node.order() == ["next"]
 
 
 def test_a_condemned_attempt_may_not_finish_and_its_runner_gets_nothing_more(node: Puppet) -> None:
@@ -80,16 +63,6 @@ def test_a_condemned_attempt_may_not_finish_and_its_runner_gets_nothing_more(nod
     assert node.lose(taken, "timed_out") == "failed"
     assert node.finish(taken)[:2] == ("condemned", "")
     assert node.order() == ["other"]
-
-
-def test_a_job_past_its_lifetime_is_stopped_where_it_runs(node: Puppet) -> None:
-    node.submit("a", job_id="j", max_lifetime=1000)
-    taken = node.must_take()
-    node.store._client.hset(node.store.key("job", "j"), "taken", 1)
-    assert node.renew(taken) == [True]
-    assert node.work()[taken.runner.encode()].split()[1] == b"1"
-    assert node.lose(taken, "timed_out") == "expired"
-    assert node.lanes.job("j").error == {"type": "Lost", "message": "max_lifetime is over"}
 
 
 def test_a_node_that_says_nothing_is_forgotten_and_its_work_goes_elsewhere(coordinator: Coordinator) -> None:
@@ -107,19 +80,6 @@ def test_a_node_that_says_nothing_is_forgotten_and_its_work_goes_elsewhere(coord
     assert (again.id, again.attempt) == ("j", 2)
     other.finish(again)
     assert dead.finish(taken).verdict == "lost"
-
-
-def test_a_node_that_was_only_silent_keeps_what_its_processes_hold(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    taken = node.must_take()
-    node.store._client.zadd(node.store.key("alive"), {"one": 1})
-    assert node.sweep() == ([], ["one"])
-    assert node.nodes.beat("one", "a", {}) is None
-    node.up()
-    assert list(node.work()) == [taken.runner.encode()]
-    assert node.store._client.ttl(node.store.key("work", "one")) == -1
-    assert node.renew(taken) == [True]
-    node.finish(taken)
 
 
 def test_the_end_of_a_job_is_owed_until_it_is_told(node: Puppet) -> None:

@@ -60,17 +60,6 @@ def test_it_is_due_the_idle_time_after_the_last_and_at_most_max_wait_after_the_f
         coordinator.cancel(f"orders/{order_id}")
 
 
-def test_nothing_is_flushed_before_it_is_due(store: Store, orders: Sorter, node: Puppet) -> None:
-    add(orders, "a")
-    assert store.step("sweep", 0, 2000)[3] == 0
-    assert store.step("sorter_flush", 300) == 0
-    assert node.order() == []
-    overdue(store)
-    assert store.step("sweep", 0, 2000)[3] == 1
-    assert flush(store) == 1
-    assert names(node.order()) == ["a"]
-
-
 def test_the_first_step_seals_the_batch_and_a_late_one_joins_the_next(
     coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
 ) -> None:

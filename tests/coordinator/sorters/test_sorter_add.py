@@ -52,17 +52,6 @@ def test_equal_ids_are_refused_as_long_as_the_order_is_kept(
     node.order()
 
 
-def test_an_order_asked_for_again_with_its_token_is_the_same_order(store: Store, orders: Sorter, node: Puppet) -> None:
-    for _ in range(2):
-        assert orders.add("a", "k", signature(), token="mine").outcome == "collected"
-    overdue(store)
-    flush(store)
-    assert orders.add("a", "k", signature(), token="mine").outcome == "collected"
-    with pytest.raises(DuplicateOrder):
-        orders.add("a", "k", signature(), token="another's")
-    assert names(node.order()) == ["a"]
-
-
 def test_after_a_lost_reply_the_same_process_just_asks_again(
     coordinator: Coordinator, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,23 +71,6 @@ def test_after_a_lost_reply_the_same_process_just_asks_again(
     with pytest.raises(DuplicateOrder):
         again.add("a", "k", signature(), if_unknown="wait")
     coordinator.cancel("orders/a")
-
-
-def test_a_cancelled_order_is_in_no_batch_and_the_last_one_takes_the_sorter_with_it(
-    coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
-) -> None:
-    add(orders, "a", "b", "c", "d")
-    assert coordinator.cancel("orders/b", why="no need") == "cancelled"
-    assert names(orders.orders()) == ["a", "c", "d"]
-    overdue(store)
-    store.step("sorter_flush", 1)
-    coordinator.cancel("orders/c")
-    coordinator.cancel("orders/d")
-    assert coordinator.sorters() == []
-    assert store._client.exists(store.key("sorters"), store.key("sorter", "orders"), store.key("batch", "orders")) == 0
-    assert names(node.order()) == ["a"]
-    assert coordinator.retry("orders/b") == "ready"
-    assert names(node.order()) == ["b"]
 
 
 def test_an_order_may_have_several_keys_a_priority_a_start_and_an_end(
@@ -121,15 +93,6 @@ def test_an_order_may_have_several_keys_a_priority_a_start_and_an_end(
     store._client.zadd(store.key("starts"), {"orders/c": 1})
     node.sweep()
     assert names(node.order()) == ["c"]
-
-
-def test_priority_goes_before_the_order_of_the_batch(store: Store, orders: Sorter, node: Puppet) -> None:
-    node.submit("k", job_id="first")
-    for order_id, priority in (("a", -1), ("b", 0), ("c", 7)):
-        orders.add(order_id, "k", signature(), priority=priority)
-    overdue(store)
-    flush(store)
-    assert node.order() == ["first", "orders/c", "orders/b", "orders/a"]
 
 
 @pytest.mark.parametrize(

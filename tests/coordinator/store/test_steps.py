@@ -123,19 +123,6 @@ def test_the_linter_finds_nothing(library: Library, tmp_path: Path) -> None:
     assert not done.returncode, done.stdout
 
 
-def test_what_is_said_again_changes_nothing(node: Puppet) -> None:
-    store = node.store
-    node.submit("a", job_id="j", tell=True)
-    taken = node.must_take()
-    assert [node.renew(taken) for _ in range(2)] == [[True], [True]]
-    assert [store.step("job_progress", "j", taken.token, "1/2") for _ in range(2)] == [1, 1]
-    assert [store.step("runner_condemn", "one", taken.runner, taken.token, "j") for _ in range(2)] == [1, 1]
-    assert [node.lose(taken, "timed_out"), node.lose(taken, "timed_out")] == ["failed", ""]
-    assert [store.step("notices_take", "shop", 10) for _ in range(2)] == [[[b"j", 1]], []]
-    assert [store.step("notices_sent", "shop", "j") for _ in range(2)] == [1, 0]
-    assert [node.lanes.cancel("j") for _ in range(2)] == ["failed", "failed"]
-
-
 def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None:
     node.submit("a", job_id="j")
     taken = node.must_take()
@@ -147,11 +134,6 @@ def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None
     assert [node.nodes.leave("one", "a") for _ in range(2)] == [True, False]
     assert node.nodes.beat("one", "a", {}) is None
     assert node.nodes.all() == []
-
-
-def test_two_sweeps_at_once_are_one(node: Puppet) -> None:
-    answers = [node.store.step("sweep", 450, 2000)[0] for _ in range(2)]
-    assert answers == [1, 0]
 
 
 def test_all_tasks_of_a_node_are_known_whatever_their_number(node: Puppet) -> None:

@@ -15,7 +15,6 @@ from coordinator import (
     Locked,
     SettingsError,
     StoreUnavailable,
-    UnknownJob,
     WaitTimeout,
     WouldDeadlock,
     current_job,
@@ -111,15 +110,6 @@ def test_a_job_for_a_key_at_work_runs_after_it_and_one_for_another_key_at_once(
     coordinator.submit("order/1", nest.s("order/1", "queue", note.s("same", "key"), note.s("again")))
     coordinator.submit("order/1", nest.s("stock/7", "queue", note.s("other", "key")))
     assert diary == ["nest", "same key", "again", "other key", "nest"]
-
-
-def test_skip_and_defer_do_as_on_a_fleet(jobs: InlineJobs, note: Task, nest: Task, diary: Diary) -> None:
-    one = coordinator.submit("order/1", nest.s("order/1", "skip", note.s("never")))
-    two = coordinator.submit("order/1", nest.s("order/1", "defer", note.s("a"), note.s("a"), note.s("b")))
-    assert coordinator.job(one.id).result == ["skipped"]
-    assert coordinator.job(two.id).result == ["queued", "coalesced", "queued"]
-    assert diary == ["nest", "nest", "a", "b"]
-    assert len(jobs.submitted) == 4
 
 
 def test_what_coalesces_is_united_and_its_id_shows_the_job_it_coalesced_into(jobs: InlineJobs, diary: Diary) -> None:
@@ -218,24 +208,6 @@ def test_a_waiting_job_can_be_cancelled(jobs: InlineJobs, note: Task, diary: Dia
     error = coordinator.job(job_id).error
     assert error
     assert (error["type"], error["message"]) == ("Cancelled", "no need")
-
-
-def test_a_job_with_two_keys_waits_for_both(jobs: InlineJobs, note: Task, diary: Diary) -> None:
-    with coordinator.lock("a"):
-        with coordinator.lock("b"):
-            coordinator.submit(["a", "b"], note.s("both"))
-        assert diary == []
-        assert coordinator.lane("b").length == 1
-    assert diary == ["both"]
-
-
-def test_the_same_id_twice_is_a_duplicate_and_an_unknown_one_is_unknown(
-    jobs: InlineJobs, note: Task, diary: Diary
-) -> None:
-    outcomes = [coordinator.submit("a", note.s("once"), job_id="x").outcome for _ in range(2)]
-    assert (outcomes, diary) == (["started", "duplicate"], ["once"])
-    with pytest.raises(UnknownJob):
-        coordinator.job("y")
 
 
 def test_what_fails_a_test_inside_a_job_fails_the_test(jobs: InlineJobs) -> None:

@@ -101,15 +101,6 @@ def test_two_components_finish_an_item_at_once_and_nothing_is_lost(store: Store)
 
 
 @IN_BOTH
-def test_two_events_of_one_millisecond_are_both_kept_and_the_later_one_counts(store: Store) -> None:
-    store.add("B1-RT1")
-    for event in ("A", "-A", "B"):
-        store.happen("B1-RT1", event, started=at(0), ended=at(0))
-    assert store.live("B1-RT1") == ["A", "-A", "B"]
-    assert store.items.query(ItemConditions(past_failed=["A"], past=["B"])).items
-
-
-@IN_BOTH
 def test_a_component_that_changes_its_item_does_not_set_itself_off_again(store: Store) -> None:
     store.add("B1-RT1")
     store.happen("B1-RT1", "A", changed=True)

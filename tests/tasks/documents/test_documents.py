@@ -102,18 +102,6 @@ def test_what_the_permanent_store_lacks_is_listed_until_it_has_it(members: Resid
     assert members.document.behind() == {}
 
 
-def test_a_note_is_changed_by_whoever_knows_it(members: Residents) -> None:
-    members.ready("a")
-    document = members.document
-    assert document.stored_of("x") is None
-    assert document.note("x", None, {"a": [1, "ü"]})
-    assert document.note("x", None, {"a": [1, "ü"]})  # said again
-    assert not document.note("x", None, {"a": 2})
-    assert document.stored() == {"x": '{"a":[1,"ü"]}'}
-    assert document.note("x", document.stored_of("x"), None)
-    assert document.stored() == {}
-
-
 MANY = 10_000
 
 

@@ -68,17 +68,6 @@ def test_what_changed_since_its_author_read_it_is_refused(members: Residents) ->
     assert members.agree().entries() == {"x": 2, "y": 1}
 
 
-def test_an_author_that_wakes_after_its_successor_committed_changes_nothing(members: Residents) -> None:
-    members.ready("a", "b")
-    early = members.document.fence()
-    before = members.put("x", "successor")
-    for entries in ({"x": "late"}, {"other": 1, "x": "late"}):
-        with pytest.raises(StaleFence):
-            members.document.update(entries, fence=early)
-    assert members.document.pointer()[0] == before
-    assert members.agree().entries() == {"x": "successor"}
-
-
 def test_asking_again_with_the_same_id_does_it_once(members: Residents) -> None:
     members.ready("a")
     fence = members.document.fence()

@@ -90,23 +90,6 @@ def test_a_redis_that_refuses_writes_ends_the_look_and_not_the_warden(
     assert [node.name for node in clock.nodes.all()] == ["one"]
 
 
-def test_a_job_whose_process_is_gone_is_put_back_at_the_next_look(
-    clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
-) -> None:
-    clock.step()
-    node.submit("a", job_id="j")
-    taken = node.take(runner=runner_in(sleeper))
-    clock.step()
-    assert clock.lanes.job("j").state == "running"
-    sleeper.kill()
-    sleeper.wait()
-    clock.step()
-    job = clock.lanes.job("j")
-    assert (job.state, job.losses, node.work()) == ("ready", 1, {})
-    assert taken
-    assert node.finish(taken).state == "succeeded"
-
-
 def test_a_zombie_is_gone_and_a_pid_that_is_used_again_is_somebody_else(
     clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
@@ -210,18 +193,6 @@ def test_a_worker_that_has_connected_anew_has_the_bells_on_their_way_rung_again(
     clock.store._client.zadd(clock.store.key("rung", "one"), {"1-1": 2e15, "1-2": 2e15})
     clock.receive({"rung": 1})
     assert rung == [("one", "1-1"), ("one", "1-2")]
-
-
-def test_a_node_that_was_declared_dead_registers_again_at_once(clock: Clock) -> None:
-    clock.step()
-    clock.receive({"capacity": 9})
-    clock.step()
-    clock.store._client.zadd(clock.store.key("alive"), {"one": 1})
-    Puppet(clock.store).sweep()
-    assert clock.nodes.all() == []
-    clock.step()
-    (node,) = clock.nodes.all()
-    assert node.capacity == 9
 
 
 def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung(
