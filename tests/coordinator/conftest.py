@@ -1,7 +1,8 @@
 """Fixtures of several folders."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from coordinator import Coordinator
 from tests.coordinator.scheduler.beats import Beats
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
+
+ClientAt = Callable[..., Coordinator]
 
 
 @pytest.fixture
@@ -24,11 +27,16 @@ def keyed(apps: Installation) -> Any:
 
 
 @pytest.fixture
-def other(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
+def client_at(prefix: str) -> Iterator[ClientAt]:
+    """Makes plain clients of the test's installation at an address, and closes them at the end."""
+    with ExitStack() as stack:
+        yield lambda url, **settings: stack.enter_context(Coordinator(url=url, prefix=prefix, **settings))
+
+
+@pytest.fixture
+def other(redis_server: RedisServer, client_at: ClientAt) -> Coordinator:
     """A second plain client."""
-    client = Coordinator(url=redis_server.url(0), prefix=prefix)
-    yield client
-    client.store.close()
+    return client_at(redis_server.url(0))
 
 
 @pytest.fixture

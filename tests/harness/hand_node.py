@@ -71,8 +71,8 @@ class Puppet:
         given = self.store.step("runner_take", self.name, self.incarnation, runner, bell, token, self.ttl)
         return _taken(given, token, runner)
 
-    def must_take(self) -> Taken:
-        taken = self.take()
+    def must_take(self, token: str | None = None, runner: str | None = None, bell: str = "") -> Taken:
+        taken = self.take(token, runner, bell)
         assert taken, "nothing was ready"
         return taken
 

@@ -16,9 +16,9 @@ EACH = long(7, 1)
 """Of so many orders one is tried."""
 
 
-def orders(refresh: int, sync: int, each: int) -> Iterator[tuple[int, str]]:
+def orders(refresh: int, sync: int) -> Iterator[tuple[int, str]]:
     for number, places in enumerate(itertools.combinations(range(refresh + sync), sync)):
-        if number % each == 0:
+        if number % EACH == 0:
             yield number, "".join("S" if place in places else "R" for place in range(refresh + sync))
 
 
@@ -34,20 +34,20 @@ def interleaved(lists: Lists, order: str, started_from: datetime, until: datetim
     return bool(told["S"])
 
 
-def sync_is_kept(lists: Lists, each: int) -> None:
+def test_a_sync_beside_a_refresh_is_kept(lists: Lists) -> None:
     last = day(0)
     lists.sync(last, 1, A)
-    for number, order in orders(3, 4, each):
+    for number, order in orders(3, 4):
         assert interleaved(lists, order, last, day(number + 1), number + 2), order
         last = day(number + 1)
         assert lists.dates(A).last_harvested == last, order
         lists.agree()
 
 
-def both_are_kept(lists: Lists, each: int) -> None:
+def test_a_sync_and_an_outside_change_that_a_refresh_takes_in_are_both_kept(lists: Lists) -> None:
     last = day(0)
     lists.sync(last, 1, A)
-    for number, order in orders(5, 4, each):
+    for number, order in orders(5, 4):
         lists.outside(A, description=f"by hand {number}")
         assert interleaved(lists, order, last, day(number + 1), number + 2), order
         last = day(number + 1)
@@ -55,23 +55,11 @@ def both_are_kept(lists: Lists, each: int) -> None:
         lists.agree()
 
 
-def reset_arrives(lists: Lists, each: int) -> None:
-    for number, order in orders(5, 4, each):
+def test_an_outside_reset_reaches_the_document_whatever_the_sync_beside_it_was_told(lists: Lists) -> None:
+    for number, order in orders(5, 4):
         lists.nodelist.reset(A)
         lists.sync(day(1), 2 * number + 1, A)
         lists.outside(A, last_harvested=instants.NEVER)
         interleaved(lists, order, day(1), day(2), 2 * number + 2)
         assert lists.dates(A).last_harvested == instants.NEVER, order
         lists.agree()
-
-
-def test_a_sync_beside_a_refresh_is_kept(lists: Lists) -> None:
-    sync_is_kept(lists, EACH)
-
-
-def test_a_sync_and_an_outside_change_that_a_refresh_takes_in_are_both_kept(lists: Lists) -> None:
-    both_are_kept(lists, EACH)
-
-
-def test_an_outside_reset_reaches_the_document_whatever_the_sync_beside_it_was_told(lists: Lists) -> None:
-    reset_arrives(lists, EACH)

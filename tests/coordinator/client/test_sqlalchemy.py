@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from coordinator import Coordinator, InvalidJob, StoreUnavailable
+from tests.coordinator.conftest import ClientAt
 from tests.harness.proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("node")  # it has the task
@@ -126,9 +127,9 @@ def test_a_wrong_job_is_refused_at_the_call(coordinator: Coordinator, session: S
 
 
 def test_a_redis_that_is_away_fails_the_commit_s_caller_under_the_job_s_id_and_the_session_goes_on(
-    coordinator: Coordinator, session: Session, proxy: Proxy
+    coordinator: Coordinator, session: Session, proxy: Proxy, client_at: ClientAt
 ) -> None:
-    away: Any = Coordinator(url=proxy.url(0), prefix=coordinator.settings.prefix, timeout=0.5)
+    away: Any = client_at(proxy.url(0), timeout=0.5)
     put(session, 1)
     job_id = away.submit_on_commit("order", SHIP, session=session)
     other = away.submit_on_commit("order", SHIP, session=session)
@@ -143,4 +144,3 @@ def test_a_redis_that_is_away_fails_the_commit_s_caller_under_the_job_s_id_and_t
     for one in (job_id, other):
         assert coordinator.submit("order", SHIP, job_id=one).accepted
     assert sorted(jobs(coordinator)) == sorted([job_id, other])
-    away.store.close()

@@ -9,6 +9,7 @@ from celery import group
 from coordinator import Coordinator, InvalidJob, Submission
 from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import About, Nodes
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet, playing
 from tests.harness.installation import Installation
 
@@ -79,11 +80,11 @@ def test_a_job_in_front_is_started_only_where_a_living_node_can_run_it(node: Pup
 
 
 def test_a_restart_of_all_nodes_refuses_no_client(
-    coordinator: Coordinator, shop_node: Nodes, caplog: pytest.LogCaptureFixture
+    coordinator: Coordinator, shop_node: Nodes, client_at: ClientAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     job_ids = [coordinator.submit("before", signature("shop.ship")).id]
     shop_node.leave("one", "a")
-    fresh = Coordinator(url=coordinator.settings.url, prefix=coordinator.settings.prefix)
+    fresh = client_at(coordinator.settings.url)
     for client, task in ((coordinator, "shop.ship"), (fresh, "shop.ship"), (fresh, "shop.shp")):
         made = [client.submit(f"{len(job_ids)}/{n}", signature(task)) for n in range(2)]
         job_ids += [one.id for one in made]
@@ -92,7 +93,6 @@ def test_a_restart_of_all_nodes_refuses_no_client(
     assert warned[1] == "no living node can run the task 'shop.ship' (queue 'celery'): its jobs wait for one"
     for job_id in job_ids:
         coordinator.cancel(job_id)
-    fresh.store.close()
 
 
 def test_a_restart_of_an_apps_nodes_beside_those_of_another_refuses_no_client_that_knew_it(

@@ -51,22 +51,6 @@ def test_a_node_that_ends_takes_nothing_more_whatever_an_operator_undrains(node:
     assert node.order() == ["j"]
 
 
-def test_a_job_handed_over_goes_before_what_waits_and_counts_neither_loss_nor_attempt(coordinator: Coordinator) -> None:
-    one, two = pair(coordinator)
-    one.submit("a", job_id="j", max_losses=0, max_attempts=1)
-    taken = one.must_take()
-    one.submit("b", job_id="other")
-    coordinator.drain("one")
-    assert one.lose(taken, "handed") == "ready"
-    assert (one.renew(taken), one.finish(taken).verdict) == ([False], "lost")
-    again = two.must_take()
-    assert (again.id, again.attempt, again.losses) == ("j", 1, 0)
-    assert one.finish(taken).verdict == "lost"
-    assert two.finish(again, "raised").state == "failed"
-    assert coordinator.counts()["losses"] == 0
-    assert two.order() == ["other"]
-
-
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 513])
 def test_a_name_that_no_node_can_have_is_refused(coordinator: Coordinator, name: str) -> None:
     for call in (coordinator.drain, coordinator.undrain):

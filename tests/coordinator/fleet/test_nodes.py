@@ -44,9 +44,7 @@ def test_a_full_node_is_not_rung_and_takes_the_next_job_when_one_ends(node: Pupp
         node.submit(f"k{i}")
     bells = node.rung()
     assert len(bells) == 2
-    first, second = node.take(bell=bells[0]), node.take(bell=bells[1])
-    assert first
-    assert second
+    first, second = (node.must_take(bell=bell) for bell in bells)
     assert node.rung() == []
     following = node.finish(first, next_token="next").next
     assert following
@@ -60,8 +58,7 @@ def test_a_slice_that_ends_with_work_ready_rings_again(node: Puppet) -> None:
     node.up(capacity=1)
     node.submit("a")
     node.submit("b")
-    taken = node.take(bell=node.rung()[0])
-    assert taken
+    taken = node.must_take(bell=node.rung()[0])
     node.finish(taken)
     assert len(node.rung()) == 1
     node.order()
@@ -146,11 +143,10 @@ def test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_onc
     assert again() == [probe]
     assert again(ordinary=4) == [], "no slot is free"
     assert again() == [probe]
-    taken = [node.take(bell=probe)]
+    taken = [node.must_take(bell=probe)]
     assert sorted(again()) == sorted({*bells} - {probe})
-    taken += [node.take(bell=bell) for bell in node.rung()]
+    taken += [node.must_take(bell=bell) for bell in node.rung()]
     for one in taken:
-        assert one
         node.finish(one)
 
 
@@ -175,29 +171,6 @@ def test_ready_work_beside_a_node_with_room_is_rung_by_the_sweep(node: Puppet) -
     node.sweep()
     assert len(node.rung()) == 3, "bells on their way are not rung twice"
     node.order()
-
-
-def test_a_draining_node_finishes_what_it_has_and_gets_nothing_more(coordinator: Coordinator) -> None:
-    one, two = pair(coordinator)
-    one.submit("a", job_id="had")
-    had = one.must_take()
-    one.nodes.beat("one", "a", {"ending": 1})
-    for i in range(3):
-        one.submit(f"k{i}")
-    assert len(two.rung()) == 3
-    assert one.finish(had, next_token="next") == ("accepted", "succeeded", None)
-    assert one.take() is None
-    assert [node.name for node in one.nodes.all() if node.draining] == ["one"]
-    assert len(two.order()) == 3
-
-
-def test_a_name_belongs_to_the_living_worker_that_has_it(node: Puppet) -> None:
-    assert node.up(incarnation="b") is False
-    node.store._client.zadd(node.store.key("alive"), {"one": 1})
-    assert node.up(incarnation="b") is True
-    assert node.nodes.beat("one", "a", {}) is None
-    node.nodes.leave("one", "a")
-    assert [one.name for one in node.nodes.all()] == ["one"]
 
 
 def test_a_dead_nodes_bells_and_entries_are_not_its_successors(node: Puppet) -> None:

@@ -91,8 +91,7 @@ def test_a_node_that_does_not_answer_its_bells_comes_last_until_it_does(coordina
     assert (hung.rung(), len(other.rung())) == ([old], 1)
     hung.submit("b")
     assert len(hung.rung()) == 2, "it is better than none"
-    for taken in [hung.take(bell=bell) for bell in hung.rung()]:
-        assert taken
+    for taken in [hung.must_take(bell=bell) for bell in hung.rung()]:
         hung.finish(taken)
     hung.nodes.beat("hung", "a", {})
     hung.submit("c")

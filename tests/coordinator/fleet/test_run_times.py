@@ -79,8 +79,7 @@ def test_nodes_that_are_equal_in_all_are_rung_in_turns(fleet: list[Puppet]) -> N
         fleet[0].submit(f"k{number}")
         (chosen,) = (puppet for puppet in fleet if puppet.rung())
         rung.append(chosen.name)
-        taken = chosen.take(bell=chosen.rung()[0])
-        assert taken
+        taken = chosen.must_take(bell=chosen.rung()[0])
         chosen.finish(taken)
     assert sorted(rung[:3]) == sorted(rung[3:]) == ["one", "three", "two"]
 

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from subprocess import PIPE
 
@@ -12,6 +11,7 @@ from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTime
 from coordinator.grabs.grab import Terms
 from coordinator.jobs.instances import lane_of
 from coordinator.locks.leases import Lease, Renewer
+from tests.coordinator.conftest import ClientAt
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -19,11 +19,9 @@ from tests.harness.warm import start
 
 
 @pytest.fixture
-def behind(proxy: Proxy, prefix: str) -> Iterator[Coordinator]:
+def behind(proxy: Proxy, client_at: ClientAt) -> Coordinator:
     """A client whose way to Redis can be cut."""
-    client = Coordinator(url=proxy.url(0), prefix=prefix, timeout=0.5)
-    yield client
-    client.store.close()
+    return client_at(proxy.url(0), timeout=0.5)
 
 
 def lapse(grab: Grab) -> None:

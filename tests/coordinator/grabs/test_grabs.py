@@ -57,17 +57,6 @@ def test_ten_processes_grab_a_hundred_instances_and_win_each_once(redis_server: 
     assert wins == Counter(str(number) for number in range(100))
 
 
-def test_a_completed_instance_is_never_grabbed_again_and_shows_its_winner_and_result(coordinator: Coordinator) -> None:
-    with coordinator.grab("job", "a", "one") as grab:
-        grab.complete({"rows": 3})
-    for _ in range(2):
-        late = coordinator.grab("job", "a", "two")
-        assert (late.won, late.state, late.result) == (False, "complete", {"rows": 3})
-        assert late.winner
-        assert late.winner.identifier == "one"
-        assert late.wait(1) == "complete"
-
-
 def test_leaving_completes_and_an_exception_fails_so_that_it_may_be_grabbed_again(coordinator: Coordinator) -> None:
     with pytest.raises(ValueError, match="bad"), coordinator.grab("job", "a", "one") as failing:
         raise ValueError("bad")

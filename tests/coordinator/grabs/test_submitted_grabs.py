@@ -8,6 +8,7 @@ import pytest
 
 from coordinator import Coordinator, InvalidJob, StoreUnavailable, Submission
 from coordinator.jobs.instances import lane_of
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet, sketch
 from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_until
@@ -34,8 +35,7 @@ def test_the_first_wins_and_a_second_loses_and_learns_who_has_it(node: Puppet, c
     assert not lost.accepted
     assert lost.grab.winner
     assert (lost.grab.winner.identifier, lost.grab.winner.node) == ("one", "")
-    taken = node.take(runner="4711.99.abc")
-    assert taken
+    taken = node.must_take(runner="4711.99.abc")
     winner = submit(node, "three").grab.winner
     assert winner
     assert tuple(winner) == ("one", "host", 4711, "cn1@host")
@@ -63,18 +63,15 @@ def test_a_release_cancels_the_job_that_has_the_instance_and_the_next_submit_win
     assert coordinator.job("two").state == "cancelled"
 
 
-def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, prefix: str, node: Puppet) -> None:
-    behind = Coordinator(url=proxy.url(0), prefix=prefix, timeout=0.5)
-    try:
-        assert behind.counts()["created"] == 0
-        proxy.lose_reply(b"job_submit")
-        request = sketch("report", job_id="one", instance="a")
-        with pytest.raises(StoreUnavailable):
-            behind._core.submit(request)
-        assert proxy.lost.is_set()
-        assert (told := behind._core.submit(request)).grab.won, told
-    finally:
-        behind.store.close()
+def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, client_at: ClientAt, node: Puppet) -> None:
+    behind = client_at(proxy.url(0), timeout=0.5)
+    assert behind.counts()["created"] == 0
+    proxy.lose_reply(b"job_submit")
+    request = sketch("report", job_id="one", instance="a")
+    with pytest.raises(StoreUnavailable):
+        behind._core.submit(request)
+    assert proxy.lost.is_set()
+    assert (told := behind._core.submit(request)).grab.won, told
     assert node.order() == ["one"]
 
 

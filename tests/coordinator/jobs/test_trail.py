@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from coordinator.author import acting
 from coordinator.scheduler.steering import Entries
 from coordinator.sorters.sorter import Sorter
 from proof.model.raw import Dump
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 
@@ -152,11 +153,9 @@ ACTS = {
 
 
 @pytest.fixture
-def far(proxy: Proxy, prefix: str) -> Iterator[Coordinator]:
+def far(proxy: Proxy, client_at: ClientAt) -> Coordinator:
     """A client behind the proxy."""
-    client = Coordinator(url=proxy.url(), prefix=prefix, timeout=10)
-    yield client
-    client.close()
+    return client_at(proxy.url(), timeout=10)
 
 
 def whole(coordinator: Coordinator) -> dict[str, Any]:

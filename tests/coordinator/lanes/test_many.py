@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, InvalidJob, LaneFull, StoreUnavailable
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet, sketch
 from tests.harness.proxy import Proxy
-from tests.harness.redis import RedisServer
 
 
 def test_many_are_submitted_as_one_by_one(node: Puppet) -> None:
@@ -28,9 +28,9 @@ def test_of_many_none_is_written_when_one_is_wrong(node: Puppet, coordinator: Co
 
 
 def test_many_whose_answer_was_lost_are_asked_for_again_by_their_ids(
-    redis_server: RedisServer, proxy: Proxy, prefix: str, node: Puppet
+    proxy: Proxy, client_at: ClientAt, node: Puppet
 ) -> None:
-    client = Coordinator(url=proxy.url(), prefix=prefix, timeout=5)
+    client = client_at(proxy.url(), timeout=5)
     signature = {"task": "shop.work"}
     many: list[Any] = [(f"k{i}", signature, {"priority": 7 if i >= 200 else 0}) for i in range(203)]
     proxy.lose_reply(containing=b"priority")  # the second round trip is done, and nobody hears of it
@@ -41,7 +41,6 @@ def test_many_whose_answer_was_lost_are_asked_for_again_by_their_ids(
     again = [(key, how, {**options, "job_id": one}) for (key, how, options), one in zip(many, ids, strict=True)]
     assert [one.outcome for one in client.submit_many(again)] == ["duplicate"] * 203
     assert client.counts()["created"] == 203
-    client.store.close()
 
 
 def test_many_of_which_one_found_its_lane_full_are_named(node: Puppet) -> None:

@@ -36,6 +36,20 @@ def test_a_lane_is_released_from_its_holder_and_the_next_goes_on(node: Puppet) -
     assert node.order() == [], "it does not come back"
 
 
+def test_who_releases_twice_takes_the_lane_from_one_job_only(node: Puppet) -> None:
+    node.submit("a", job_id="first")
+    node.submit("a", job_id="second")
+    first = node.must_take()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: node.lanes.release("a", why="stuck"), range(4)))
+    assert sorted(answers, key=str) == [None, None, None, "first"]
+    second = node.must_take()
+    assert second.id == "second"
+    assert node.lanes.release("a", why="again", holder="first") is None, "it meant another one"
+    assert node.finish(second).state == "succeeded"
+    assert node.finish(first).state == "cancelled"
+
+
 def test_a_lock_in_plain_code_is_released_its_holder_is_told_and_its_waiter_goes_on(coordinator: Coordinator) -> None:
     held, over = threading.Event(), threading.Event()
     told: list[object] = []

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator import Coordinator, InvalidJob, UnknownJob
+from coordinator import InvalidJob, UnknownJob
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet
 
 
@@ -79,9 +80,9 @@ def refuse(key: str) -> str:
     ("fair_by", "wanted"), [(None, ["x/a", "x/b", "y/a"]), (by_last_letter, ["x/a", "x/b", "y/a"])]
 )
 def test_an_app_names_the_groups_by_a_callable(
-    node: Puppet, fair_by: Callable[[str], str] | None, wanted: list[str]
+    node: Puppet, client_at: ClientAt, fair_by: Callable[[str], str] | None, wanted: list[str]
 ) -> None:
-    plain = Coordinator(url=node.store.settings.url, prefix=node.store.settings.prefix, fair_by=fair_by)
+    plain = client_at(node.store.settings.url, fair_by=fair_by)
     task = {"task": "shop.work", "args": (), "kwargs": {}, "options": {}}
     for key in ("x/a", "x/b", "y/a"):
         plain.submit(key, task, job_id=key)
@@ -91,14 +92,12 @@ def test_an_app_names_the_groups_by_a_callable(
     assert lists == [f"{group}\nshop\ncelery" for group in ("xy" if fair_by is None else "ab")]
     for key in wanted:
         plain.cancel(key)
-    plain.store.close()
 
 
-def test_a_group_that_is_no_text_is_refused(node: Puppet) -> None:
-    plain = Coordinator(url=node.store.settings.url, prefix=node.store.settings.prefix, fair_by=refuse)
+def test_a_group_that_is_no_text_is_refused(node: Puppet, client_at: ClientAt) -> None:
+    plain = client_at(node.store.settings.url, fair_by=refuse)
     with pytest.raises(InvalidJob, match="fair_by gives text without control characters for the key 'k'"):
         plain.submit("k", {"task": "shop.work", "args": (), "kwargs": {}, "options": {}})
-    plain.store.close()
 
 
 def test_lanes_come_in_pages_by_key(node: Puppet) -> None:

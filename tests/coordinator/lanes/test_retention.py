@@ -34,8 +34,7 @@ def kept(node: Puppet, ids: list[str]) -> list[str]:
 def test_a_success_keeps_300_bytes(node: Puppet, owed: bool) -> None:
     job_id = str(uuid.uuid4())
     node.submit("order/42", args=(42,), tell=owed, job_id=job_id)
-    taken = node.take(token=uuid.uuid4().hex, runner=f"12345.1234567890.{uuid.uuid4().hex[:12]}")
-    assert taken
+    taken = node.must_take(token=uuid.uuid4().hex, runner=f"12345.1234567890.{uuid.uuid4().hex[:12]}")
     node.finish(taken)
     if owed:
         assert (node.store._client.memory_usage(node.store.key("job", job_id)) or 0) > 400
@@ -56,13 +55,6 @@ def test_what_is_dropped_of_a_success_is_not_seen(node: Puppet, options: dict[st
     assert (before.losses, before.attempt, before.fence, before.progress) == (1, 2, taken.fence, (3, 4))
     tell(node, "j")
     assert node.lanes.job("j") == replace(before, by=None)  # for which a million kept jobs would cost 20 MB
-
-
-def test_a_runner_whose_job_succeeded_is_answered_the_same_again(node: Puppet) -> None:
-    taken = run(node, "a", job_id="j")
-    assert node.finish(taken)[:2] == ("accepted", "succeeded")
-    other = taken._replace(token="x" + taken.token)
-    assert node.finish(other)[:2] == ("lost", "")
 
 
 def test_a_runner_of_an_earlier_step_is_answered_the_same_after_the_last(node: Puppet) -> None:

@@ -7,6 +7,7 @@ from subprocess import PIPE
 import pytest
 
 from coordinator import Coordinator, LeaseLost, StoreUnavailable
+from tests.coordinator.conftest import ClientAt
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.harness.warm import start
@@ -38,8 +39,10 @@ def fall_silent(client: Coordinator, *job_ids: str) -> None:
         client.store._client.hset(client.store.key("job", job_id), "seen", 1)
 
 
-def test_a_lease_is_lost_at_its_own_deadline_however_long_a_renewal_hangs(own_redis: RedisServer) -> None:
-    client = Coordinator(url=own_redis.url(0), prefix="p", timeout=30)
+def test_a_lease_is_lost_at_its_own_deadline_however_long_a_renewal_hangs(
+    own_redis: RedisServer, client_at: ClientAt
+) -> None:
+    client = client_at(own_redis.url(0), timeout=30)
     locks = [client.lock(f"l{number}", ttl=1.5) for number in range(4)]
     leases = [lock.__enter__() for lock in locks]
     began = time.monotonic()
@@ -51,11 +54,10 @@ def test_a_lease_is_lost_at_its_own_deadline_however_long_a_renewal_hangs(own_re
         with pytest.raises(LeaseLost):
             lease.check()
         lock.__exit__(None, None, None)  # nobody else wanted it
-    client.store.close()
 
 
-def test_a_waiter_waits_on_while_redis_is_started_again(own_redis: RedisServer) -> None:
-    client = Coordinator(url=own_redis.url(0), prefix="p", timeout=0.5)
+def test_a_waiter_waits_on_while_redis_is_started_again(own_redis: RedisServer, client_at: ClientAt) -> None:
+    client = client_at(own_redis.url(0), timeout=0.5)
     held = client.lock("ledger", ttl=60)
     held.__enter__()
     fences: list[int] = []
@@ -75,7 +77,6 @@ def test_a_waiter_waits_on_while_redis_is_started_again(own_redis: RedisServer) 
     held.__exit__(None, None, None)
     thread.join(30)
     assert len(fences) == 1
-    client.store.close()
 
 
 def test_a_waiter_whose_place_a_redis_lost_stands_in_line_anew(coordinator: Coordinator) -> None:
@@ -155,9 +156,9 @@ def test_time_in_which_everybody_was_silent_takes_nobody_for_dead(coordinator: C
 
 
 def test_a_lock_ends_after_its_lifetime_though_a_thread_renews_it(
-    redis_server: RedisServer, prefix: str, coordinator: Coordinator
+    redis_server: RedisServer, client_at: ClientAt, coordinator: Coordinator
 ) -> None:
-    hung = Coordinator(url=redis_server.url(0), prefix=prefix, max_lifetime=1.0)
+    hung = client_at(redis_server.url(0), max_lifetime=1.0)
     held = hung.lock("ledger", ttl=0.6)
     lease = held.__enter__()
     with coordinator.lock("other"), coordinator.lock("another"):
@@ -166,11 +167,10 @@ def test_a_lock_ends_after_its_lifetime_though_a_thread_renews_it(
     assert coordinator.job(lease.job_id).state == "expired"
     with coordinator.lock("ledger"), pytest.raises(LeaseLost):
         held.__exit__(None, None, None)
-    hung.store.close()
 
 
-def test_the_renewer_goes_on_after_a_refusal(own_redis: RedisServer) -> None:
-    client = Coordinator(url=own_redis.url(0), prefix="p")
+def test_the_renewer_goes_on_after_a_refusal(own_redis: RedisServer, client_at: ClientAt) -> None:
+    client = client_at(own_redis.url(0))
     redis = client.store._client
     with client.lock("ledger", ttl=4) as lease:
         redis.execute_command("REPLICAOF", "127.0.0.1", 1)  # whose replicas refuse all writes
@@ -179,4 +179,3 @@ def test_the_renewer_goes_on_after_a_refusal(own_redis: RedisServer) -> None:
         redis.execute_command("REPLICAOF", "NO", "ONE")
         wait_until(lambda: redis.pttl(key) > 3000, 10)
         lease.check()
-    client.store.close()

@@ -9,6 +9,7 @@ import pytest
 
 from coordinator import Coordinator, InvalidJob, LeaseLost, Locked, StoreUnavailable
 from coordinator.jobs.current import CurrentJob, working
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet, locked_by
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -234,9 +235,11 @@ def test_what_cannot_be_a_lock_is_refused(coordinator: Coordinator, name: str, t
 
 
 @pytest.mark.parametrize("script", ["job_submit", "lock_release"])
-def test_a_lost_reply_leaves_neither_two_holders_nor_a_lock_behind(own_redis: RedisServer, script: str) -> None:
+def test_a_lost_reply_leaves_neither_two_holders_nor_a_lock_behind(
+    own_redis: RedisServer, client_at: ClientAt, script: str
+) -> None:
     with Proxy(own_redis.port) as proxy:
-        client = Coordinator(url=proxy.url(), prefix="p", timeout=0.5)
+        client = client_at(proxy.url(), timeout=0.5)
         with client.lock("warm-up"):
             pass
         if script == "job_submit":
@@ -248,12 +251,13 @@ def test_a_lost_reply_leaves_neither_two_holders_nor_a_lock_behind(own_redis: Re
         assert proxy.lost.is_set()
         with client.lock("ledger"):
             pass
-        client.store.close()
 
 
-def test_a_holder_that_cannot_reach_redis_knows_when_its_lease_is_over(own_redis: RedisServer) -> None:
+def test_a_holder_that_cannot_reach_redis_knows_when_its_lease_is_over(
+    own_redis: RedisServer, client_at: ClientAt
+) -> None:
     with Proxy(own_redis.port) as proxy:
-        client = Coordinator(url=proxy.url(), prefix="p", timeout=0.2)
+        client = client_at(proxy.url(), timeout=0.2)
         held = client.lock("ledger", ttl=2.0)
         lease = held.__enter__()
         proxy.cut()
@@ -266,15 +270,13 @@ def test_a_holder_that_cannot_reach_redis_knows_when_its_lease_is_over(own_redis
             lease.check()
         with pytest.raises(LeaseLost):
             held.__exit__(None, None, None)
-        client.store.close()
 
 
 def test_work_that_is_done_does_not_fail_because_its_lock_could_not_be_released(
-    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+    own_redis: RedisServer, client_at: ClientAt, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Proxy(own_redis.port) as proxy:
-        client = Coordinator(url=proxy.url(), prefix="p", timeout=0.2)
+        client = client_at(proxy.url(), timeout=0.2)
         with client.lock("ledger", ttl=30):
             proxy.cut()
         assert "not released, it ends with its lease" in caplog.text
-        client.store.close()

@@ -114,29 +114,3 @@ def test_crossed_locks_in_plain_code_are_refused_where_the_ring_closes(coordinat
 def test_a_lock_that_is_held_already_is_not_waited_for_by_its_own_thread(coordinator: Coordinator) -> None:
     with coordinator.lock("a"), pytest.raises(WouldDeadlock), coordinator.lock("a", blocking_timeout=60):
         pytest.fail("two hold it")
-
-
-def test_a_job_that_waits_for_a_lock_whose_holder_waits_for_that_job_is_refused(
-    node: Puppet, coordinator: Coordinator, inside: Callable[[Taken, str], None]
-) -> None:
-    taken = start(node, "A", "k")
-    ready = threading.Event()
-
-    def hold() -> None:
-        with coordinator.lock("b"):
-            ready.set()
-            coordinator.wait("A", 60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert ready.wait(30)
-    inside(taken, "k")
-    (held,) = coordinator.lane("b").jobs
-    wait_until(lambda: node.store.read("HEXISTS", node.store.key("job", held), "awaits"))
-    with (
-        pytest.raises(WouldDeadlock, match="waits in its code for A; A waits in its code for"),
-        coordinator.lock("b", blocking_timeout=60),
-    ):
-        pytest.fail("two hold it")
-    node.finish(taken)
-    thread.join(30)

@@ -82,18 +82,6 @@ class Undone:
         return self.look()
 
 
-def test_a_rollback_that_returns_handles_holds_its_lane_until_all_have_ended(
-    node: Puppet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    undone = Undone(node, monkeypatch)
-    assert undone.end(a="SUCCESS") == "rolling_back"
-    assert node.take() is None, "the next job waits for the rollback's sub-task"
-    counts = node.lanes.counts()
-    assert [counts[name] for name in ("rolling_back", "parked", "ready", "running", "waiting")] == [1, 0, 0, 0, 1]
-    assert undone.end(b="SUCCESS") == "rolled_back"
-    assert node.order() == ["next"]
-
-
 def test_a_sub_task_of_a_rollback_that_fails_is_a_double_fault_in_the_log(
     node: Puppet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

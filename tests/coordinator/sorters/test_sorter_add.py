@@ -7,6 +7,7 @@ import pytest
 
 from coordinator import Coordinator, DuplicateOrder, InvalidJob, Sorter, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
+from tests.coordinator.conftest import ClientAt
 from tests.coordinator.sorters.batches import add, flush, names, overdue, signature
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
@@ -139,8 +140,8 @@ def test_an_order_that_cannot_work_is_refused_and_nothing_is_written(
     assert list(store._client.scan_iter(store.prefix.replace("[", "\\[") + "*")) == []
 
 
-def test_a_full_redis_refuses_an_order_and_lets_go_of_those_it_has(own_redis: RedisServer) -> None:
-    coordinator = Coordinator(url=own_redis.url(0), prefix="own")
+def test_a_full_redis_refuses_an_order_and_lets_go_of_those_it_has(own_redis: RedisServer, client_at: ClientAt) -> None:
+    coordinator = client_at(own_redis.url(0))
     node, sorter = Puppet(coordinator.store), coordinator.sorter("orders")
     node.up()
     add(sorter, "b")
@@ -153,10 +154,8 @@ def test_a_full_redis_refuses_an_order_and_lets_go_of_those_it_has(own_redis: Re
         assert sorter.add("a", "k", signature(), token="mine").outcome == "collected", "it was done before"
         assert coordinator.cancel("orders/b") == "cancelled"
         flush(coordinator.store)
-        taken = node.take(bell=node.rung()[0])
-        assert taken
+        taken = node.must_take(bell=node.rung()[0])
         assert names([taken.id]) == ["a"]
         node.finish(taken)
         client.config_set("maxmemory", 0)
     assert (coordinator.counts()["created"], coordinator.sorters()) == (2, [])
-    coordinator.store.close()

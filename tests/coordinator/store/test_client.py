@@ -22,11 +22,6 @@ from tests.harness.hand_node import sketch
 from tests.harness.redis import RedisServer
 
 
-@pytest.fixture
-def store(own_redis: RedisServer) -> Store:
-    return store_of(own_redis.url(0), timeout=1.0)
-
-
 def test_a_redis_that_came_back_is_used_again_without_an_error_when_the_connection_was_idle(
     store: Store, own_redis: RedisServer
 ) -> None:
@@ -36,7 +31,6 @@ def test_a_redis_that_came_back_is_used_again_without_an_error_when_the_connecti
     own_redis.kill()
     own_redis.start()
     assert submit(store, "two") == b"queued"
-    store.close()
 
 
 def test_a_redis_that_is_away_is_told_within_the_timeout(store: Store, own_redis: RedisServer) -> None:
@@ -50,7 +44,6 @@ def test_a_redis_that_is_away_is_told_within_the_timeout(store: Store, own_redis
     assert time.monotonic() - began < 3
     own_redis.start()
     assert submit(store, "two") == b"queued"
-    store.close()
 
 
 def test_a_redis_that_hangs_is_told_within_the_timeout_and_its_late_answer_is_nobodys(
@@ -66,7 +59,6 @@ def test_a_redis_that_hangs_is_told_within_the_timeout_and_its_late_answer_is_no
     assert submit(store, "three") == b"queued"
     assert submit(store, "two") in (b"duplicate", b"queued")
     assert store.step("job_progress", "one", "no-token", "1/2") == 0
-    store.close()
 
 
 def test_a_host_that_swallows_everything_is_told_within_the_timeout() -> None:
@@ -101,7 +93,6 @@ def test_a_full_redis_refuses_by_name_and_frees_what_ends(store: Store) -> None:
     assert done[:2] == [b"accepted", b"succeeded"]
     store._client.config_set("maxmemory", 0)
     assert submit(store, "two") == b"started"
-    store.close()
 
 
 def test_a_replica_refuses_by_name(store: Store) -> None:
@@ -109,7 +100,6 @@ def test_a_replica_refuses_by_name(store: Store) -> None:
     with pytest.raises(StoreRefused):
         submit(store, "one")
     store._client.execute_command("REPLICAOF", "NO", "ONE")
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +130,6 @@ def test_an_error_reply_leaves_the_connection_in_step(store: Store) -> None:
             submit(store, "one")
     store._client.delete(store.key("line", "a"), store.key("job", "one"))
     assert submit(store, "one") == b"queued"
-    store.close()
 
 
 def test_a_child_process_uses_connections_of_its_own(store: Store, tmp_path: Path) -> None:
@@ -156,7 +145,6 @@ def test_a_child_process_uses_connections_of_its_own(store: Store, tmp_path: Pat
     os.waitpid(pid, 0)
     assert answers == {b"queued"}
     assert (tmp_path / "answers").read_text() == "{b'queued'}"
-    store.close()
 
 
 def test_a_store_travels_by_its_settings(store: Store) -> None:
@@ -164,7 +152,6 @@ def test_a_store_travels_by_its_settings(store: Store) -> None:
     assert copy.settings == store.settings
     submit(store, "one")
     assert submit(copy, "two") == b"queued"
-    store.close()
     copy.close()
 
 

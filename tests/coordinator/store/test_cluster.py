@@ -1,23 +1,15 @@
 """A store in one slot of a Redis Cluster: it finds the primary of its slot, also a new one, and says what is wrong."""
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from coordinator.errors import CoordinatorError, StoreUnavailable
-from coordinator.store.client import Store
-from tests.coordinator.store.stores import store_of, submit
+from tests.coordinator.store.stores import fault, put, store_of, submit
 from tests.harness.cluster import Cluster
 from tests.harness.redis import RedisServer
 from tests.harness.tls import Certificates
 from tests.harness.waiting import wait_until
-
-
-def told(url: str) -> str:
-    with pytest.raises(CoordinatorError) as raised:
-        submit(store_of(url, timeout=10), "one")
-    return str(raised.value)
 
 
 def test_a_store_follows_its_slot_behind_a_password_and_tls(tmp_path: Path, redis_server: RedisServer) -> None:
@@ -37,10 +29,10 @@ def test_a_store_follows_its_slot_behind_a_password_and_tls(tmp_path: Path, redi
         assert store.master == f"127.0.0.1:{last.port}"
         store.close()
 
-        assert "invalid username-password" in told(url.replace("of-all", "wrong"))
-        assert "of-all" not in told(url.partition("&ssl_ca_certs")[0].replace("ssl_ca_certs", "ssl_certfile"))
-    assert "no node of the cluster names a primary (127.0.0.1:1: " in told("redis+cluster://127.0.0.1:1")
-    assert "cluster support disabled" in told(f"redis+cluster://127.0.0.1:{redis_server.port}")
+        assert "invalid username-password" in fault(url.replace("of-all", "wrong"))
+        assert "of-all" not in fault(url.partition("&ssl_ca_certs")[0].replace("ssl_ca_certs", "ssl_certfile"))
+    assert "no node of the cluster names a primary (127.0.0.1:1: " in fault("redis+cluster://127.0.0.1:1")
+    assert "cluster support disabled" in fault(f"redis+cluster://127.0.0.1:{redis_server.port}")
 
 
 def test_while_a_slot_moves_calls_wait_and_then_go_on_at_the_other_node(tmp_path: Path) -> None:
@@ -61,9 +53,3 @@ def test_while_a_slot_moves_calls_wait_and_then_go_on_at_the_other_node(tmp_path
         assert submit(store, "one") == b"duplicate"
         assert store.master == f"127.0.0.1:{nodes[1].port}"
         store.close()
-
-
-def put(store: Store, job_id: str) -> bool:
-    with suppress(StoreUnavailable):
-        return submit(store, job_id) in (b"queued", b"duplicate")
-    return False

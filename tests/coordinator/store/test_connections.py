@@ -17,11 +17,6 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 
-@pytest.fixture
-def store(own_redis: RedisServer) -> Store:
-    return store_of(own_redis.url(0), timeout=1.0)
-
-
 def test_redis_is_reached_again_however_many_connections_broke(store: Store, own_redis: RedisServer) -> None:
     own_redis.kill()
     for _ in range(120):
@@ -32,7 +27,6 @@ def test_redis_is_reached_again_however_many_connections_broke(store: Store, own
     own_redis.start()
     assert submit(store, "one") == b"queued"
     assert store.call(store._client.ping)
-    store.close()
 
 
 def test_any_number_of_threads_ask_and_wait_at_once(store: Store, own_redis: RedisServer) -> None:
@@ -53,7 +47,6 @@ def test_any_number_of_threads_ask_and_wait_at_once(store: Store, own_redis: Red
     for thread in threads:
         thread.join()
     assert sorted(told, key=str) == [*[b"queued"] * 150, *["cancelled"] * 150]
-    store.close()
 
 
 def set_one(store: Store, name: str) -> None:
@@ -96,4 +89,3 @@ def test_threads_never_get_each_others_answers(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    store.close()

@@ -31,7 +31,7 @@ needs_62 = pytest.mark.skipif(not HAS_62, reason="the wheel that brings a Redis 
 
 @pytest.fixture
 def store(own_redis: RedisServer) -> Iterator[Store]:
-    made = store_of(own_redis.url(0))
+    made = store_of(own_redis.url(0), timeout=5)
     yield made
     made.close()
 
@@ -39,7 +39,7 @@ def store(own_redis: RedisServer) -> Iterator[Store]:
 @pytest.fixture
 def newer(own_redis: RedisServer) -> Iterator[Store]:
     """As of another version of the package."""
-    made = store_of(own_redis.url(0))
+    made = store_of(own_redis.url(0), timeout=5)
     made.library = OTHER
     yield made
     made.close()
@@ -152,7 +152,7 @@ def test_exactly_those_of_many_calls_that_were_not_found_are_asked_again(store: 
 
 
 def test_a_library_that_somebody_else_loads_first_is_used(store: Store, own_redis: RedisServer) -> None:
-    other = store_of(own_redis.url(0))
+    other = store_of(own_redis.url(0), timeout=5)
     threads = [
         threading.Thread(target=one.step, args=("fence_next",)) for one in (store, other, store, other) for _ in "ab"
     ]
@@ -180,7 +180,7 @@ def test_a_full_redis_refuses_the_library_and_says_so_while_who_has_it_goes_on(s
 
 @needs_62
 def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_way_out(old_redis: RedisServer) -> None:
-    store = store_of(old_redis.url(0))
+    store = store_of(old_redis.url(0), timeout=5)
     asks: list[Callable[[], object]] = [
         lambda: store.step("fence_next"),
         lambda: Coordinator(url=old_redis.url(0)).submit("a", {"task": "t", "args": [], "kwargs": {}, "options": {}}),

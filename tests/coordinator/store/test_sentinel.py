@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from coordinator.diagnosis.server import of_server
-from coordinator.errors import CoordinatorError, SettingsError, StoreRefused, StoreUnavailable
+from coordinator.errors import SettingsError, StoreRefused
 from coordinator.store.client import Store
-from tests.coordinator.store.stores import store_of, submit
+from tests.coordinator.store.stores import fault, put, store_of, submit
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
 from tests.harness.tls import Certificates
@@ -22,19 +22,6 @@ from tests.harness.waiting import wait_until, within
 def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
     with Sentinels(tmp_path / "sentinels") as found:
         yield found
-
-
-def told(url: str) -> str:
-    with pytest.raises(CoordinatorError) as raised:
-        submit(store_of(url, timeout=10), "one")
-    return str(raised.value)
-
-
-def put(store: Store, job_id: str) -> bool:
-    try:
-        return submit(store, job_id) in (b"queued", b"duplicate")
-    except StoreUnavailable:
-        return False
 
 
 def leads_to(store: Store) -> int:
@@ -48,13 +35,13 @@ def leads_to(store: Store) -> int:
 def test_a_wrong_address_is_told_with_the_way_out(sentinels: Sentinels, redis_server: RedisServer) -> None:
     url = sentinels.url(0)
     hosts = url.removesuffix("/mymaster/0")
-    assert "know no master 'nobody', but 'mymaster'" in told(f"{hosts}/nobody")
-    assert "a server answers there that is no sentinel" in told(f"redis+sentinel://127.0.0.1:{redis_server.port}/m")
-    assert "no sentinel answers (127.0.0.1:1: " in told("redis+sentinel://127.0.0.1:1/mymaster")
+    assert "know no master 'nobody', but 'mymaster'" in fault(f"{hosts}/nobody")
+    assert "a server answers there that is no sentinel" in fault(f"redis+sentinel://127.0.0.1:{redis_server.port}/m")
+    assert "no sentinel answers (127.0.0.1:1: " in fault("redis+sentinel://127.0.0.1:1/mymaster")
     with pytest.raises(StoreRefused, match="has no database of this number"):
         submit(store_of(f"{hosts}/mymaster/99"), "one")
-    assert "it does not take this user and password" in told(url.replace("//", "//me:secret@"))
-    assert "secret" not in told(url.replace("//", "//me:secret@"))
+    assert "it does not take this user and password" in fault(url.replace("//", "//me:secret@"))
+    assert "secret" not in fault(url.replace("//", "//me:secret@"))
     with pytest.raises(SettingsError, match="unexpected keyword argument 'pasword'"):
         store_of(f"{url}?sentinel_pasword=secret")
     with pytest.raises(SettingsError, match="unexpected keyword argument 'colour'"):
@@ -146,7 +133,7 @@ def test_servers_and_sentinels_want_a_password_each_and_a_certificate(tmp_path: 
         store.close()
         for secret in ("of-servers", "of-sentinels"):
             assert secret not in store.where
-        assert "it wants another user or password: sentinel_username" in told(url.replace("of-sentinels", "wrong"))
-        assert "it does not take this user and password" in told(url.replace("of-servers", "wrong"))
-        assert "with ssl_… the URL begins with rediss" in told(url.replace("rediss+", "redis+"))
-        assert "certificate" in told(url.partition("&ssl_ca_certs")[0])
+        assert "it wants another user or password: sentinel_username" in fault(url.replace("of-sentinels", "wrong"))
+        assert "it does not take this user and password" in fault(url.replace("of-servers", "wrong"))
+        assert "with ssl_… the URL begins with rediss" in fault(url.replace("rediss+", "redis+"))
+        assert "certificate" in fault(url.partition("&ssl_ca_certs")[0])

@@ -112,19 +112,6 @@ def test_a_job_for_a_key_at_work_runs_after_it_and_one_for_another_key_at_once(
     assert diary == ["nest", "same key", "again", "other key", "nest"]
 
 
-def test_what_coalesces_is_united_and_its_id_shows_the_job_it_coalesced_into(jobs: InlineJobs, diary: Diary) -> None:
-    def sync(pids: list[str] | None) -> None:
-        diary.append(",".join(pids or ["everything"]))
-        if not pids:
-            for name, wanted in (("p1", ["1"]), ("p2", ["2"])):
-                coordinator.submit("sync", task.s(), when_busy="defer", merge_args={"pids": wanted}, job_id=name)
-
-    task = _task(sync)
-    coordinator.submit("sync", task.s(), when_busy="defer", merge_args={"pids": None})
-    assert diary == ["everything", "1,2"]
-    assert coordinator.job("p2").id == "p1"
-
-
 def test_an_error_is_the_jobs_and_attempts_follow_each_other(jobs: InlineJobs) -> None:
     def fail(until: int) -> int:
         job = current_job()

@@ -45,21 +45,6 @@ def test_a_member_that_comes_and_goes_is_harvested_by_one_run_and_no_object_is_b
     assert federation.server.errors == []
 
 
-def test_a_page_that_is_interrupted_is_asked_for_again(federation: Federation) -> None:
-    federation.server.fill(450, first=at(0))
-    listings: list[Request] = []
-
-    def interrupt(request: Request) -> None:
-        if request.path[0] == "object":
-            listings.append(request)
-            if len(listings) == 3:
-                raise ConnectionAbortedError
-
-    federation.server.hook = interrupt
-    assert federation.harvest().stored == 450
-    assert listings[2] == listings[3]
-
-
 def test_a_member_that_does_not_answer_from_the_beginning_is_waited_for_no_longer(federation: Federation) -> None:
     federation.server.fill(50, first=at(0))
     federation.server.hook = Flapping(-1, 60)

@@ -11,13 +11,12 @@ from tasks import instants
 from tasks.catalog import catalog
 from tasks.documents.copy import Copy, text_of
 from tasks.documents.errors import Changed
-from tasks.member_node.member import Service
 from tasks.nodelist.entries import KEPT, Kept
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.stores import Listed, State
 from tests.harness.slapd import SlapdServer, dn
 from tests.tasks.conftest import RIVER, OverLdap, day, document, river_with
-from tests.tasks.nodelist.lists import NAME, Lists, Pause, change, setting
+from tests.tasks.nodelist.lists import NAME, Lists, Pause, setting
 
 A, B = RIVER.identifier, "urn:node:other"
 NEVER = "1900-01-01T00:00:00Z"
@@ -258,22 +257,6 @@ def test_what_two_writers_keep_of_a_member_at_once_stays_and_goes_with_the_membe
     lists.outside(A)  # somebody removes it in the store
     lists.nodelist.refresh()
     assert lists.nodelist.tokens() == {B: B}
-    lists.agree()
-
-
-def test_an_add_and_a_removal_reach_the_store_whole(lists: Lists) -> None:
-    other = Listed(member=river_with(identifier=B), approved=False)
-    assert lists.nodelist.change(B, lambda _: other, why="added") == WRITTEN
-    assert lists.nodelist.member(B) is None
-    lists.agree()
-    approve = lists.nodelist.change(B, lambda one: one and one.model_copy(update={"approved": True}), why="checked")
-    assert approve == WRITTEN
-    assert lists.nodelist.member(B) == other.member
-    services = (Service(name="MNRead", version="v2"), Service(name="MNCore", version="v2"))
-    lists.nodelist.change(B, change(lambda _: {"services": services}), why="v2 alone")
-    lists.agree()
-    assert lists.nodelist.change(B, lambda _: None, why="gone") == WRITTEN
-    assert B not in lists.nodelist.listed()
     lists.agree()
 
 

@@ -112,7 +112,7 @@ def test_a_stopped_process_is_not_renewed_and_a_living_one_is(
     node = Puppet(clock.store, ttl=60000)
     clock.step()
     node.submit("a", job_id="j")
-    taken = node.take(runner=runner_in(sleeper))
+    taken = node.must_take(runner=runner_in(sleeper))
     leases = clock.store.key("leases")
 
     def renewed() -> bool:
@@ -129,7 +129,6 @@ def test_a_stopped_process_is_not_renewed_and_a_living_one_is(
         pass
     assert not renewed()
     sleeper.send_signal(signal.SIGCONT)
-    assert taken
     node.finish(taken)
 
 
@@ -139,10 +138,9 @@ def test_a_job_past_its_limit_loses_its_process_and_no_other_does(
     clock.step()
     node.submit("a", job_id="j", time_limit=5)
     node.submit("b", job_id="other")
-    taken = node.take(runner=runner_in(sleeper))
+    taken = node.must_take(runner=runner_in(sleeper))
     clock.step()
     assert sleeper.poll() is None
-    assert taken
     work = clock.store.key("work", "one")
     clock.store._client.hset(work, taken.runner, f"{taken.token} 1 j")
     stale = clock.watch.entries()[0]
@@ -160,8 +158,7 @@ def test_a_process_that_went_on_to_another_job_is_not_stopped_for_the_last_one(
     clock.step()
     node.submit("a", job_id="slow")
     node.submit("b", job_id="next")
-    first = node.take(runner=runner_in(sleeper))
-    assert first
+    first = node.must_take(runner=runner_in(sleeper))
     clock.store._client.hset(clock.store.key("work", "one"), first.runner, f"{first.token} 1 slow")
     (held,) = clock.watch.entries()
     second = node.finish(first, next_token="next-token").next
@@ -195,13 +192,25 @@ def test_a_worker_that_has_connected_anew_has_the_bells_on_their_way_rung_again(
     assert rung == [("one", "1-1"), ("one", "1-2")]
 
 
+def test_a_node_that_was_declared_dead_registers_again_at_once(clock: Clock) -> None:
+    clock.step()
+    clock.receive({"capacity": 9})
+    clock.step()
+    clock.store._client.zadd(clock.store.key("alive"), {"one": 1})
+    Puppet(clock.store).sweep()
+    assert clock.nodes.all() == []
+    clock.step()
+    (node,) = clock.nodes.all()
+    assert node.capacity == 9
+
+
 def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung(
     clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
     clock.step()
     node.submit("a", job_id="kept")
     node.submit("b", job_id="succeeded")
-    kept, succeeded = (node.take(runner=runner_in(sleeper) + str(i)) for i in range(2))
+    kept, succeeded = (node.must_take(runner=runner_in(sleeper) + str(i)) for i in range(2))
     clock.step()
     clock.store._client.zadd(clock.store.key("alive"), {"one": 1})
     node.lapse("kept", "succeeded")
@@ -213,8 +222,6 @@ def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_
     job = clock.lanes.job("kept")
     assert (job.state, job.losses, node.rung(), node.ready()) == ("running", 0, [], [])
     assert [value.decode().split()[-1] for value in node.work().values()] == ["kept"]
-    assert kept
-    assert succeeded
     assert node.finish(kept) == ("accepted", "succeeded", None)
     assert node.finish(succeeded).state == "cancelled"
 
@@ -227,8 +234,7 @@ def test_a_clock_that_stood_still_between_its_look_and_its_sweep_loses_no_job(
     node = Puppet(clock.store, ttl=300)
     clock.step()
     node.submit("a", job_id="j", max_losses=0)
-    taken = node.take(runner=f"{processes.identity()}.0")
-    assert taken
+    taken = node.must_take(runner=f"{processes.identity()}.0")
     look = clock.watch.step
 
     def stand_still(*args: Any) -> None:
@@ -251,12 +257,11 @@ def test_the_end_of_the_worker_hands_back_what_it_held_and_stops_its_processes(
 ) -> None:
     clock.step()
     node.submit("a", job_id="j")
-    taken = node.take(runner=runner_in(sleeper))
+    taken = node.must_take(runner=runner_in(sleeper))
     clock.leave()
     assert sleeper.wait(10) == -signal.SIGKILL
     assert clock.lanes.job("j").state == "ready"
     assert clock.nodes.all() == []
-    assert taken
     node.finish(taken)
 
 

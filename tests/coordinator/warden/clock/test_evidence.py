@@ -39,8 +39,7 @@ def node(clock: Clock) -> Puppet:
 
 def taken_by(node: Puppet, process: subprocess.Popen[bytes], job_id: str = "j", **options: object) -> Taken:
     node.submit("a", job_id=job_id, **options)
-    found = node.take(TOKENS[1], f"{process.pid}.{processes.birth(process.pid)}.r")
-    assert found
+    found = node.must_take(TOKENS[1], f"{process.pid}.{processes.birth(process.pid)}.r")
     return found
 
 
@@ -75,8 +74,7 @@ def test_a_rollback_is_begun_again_only_if_none_of_it_is_half_done(
     """It ended and Redis lost that, its body never began, or the worker stopped in the middle of it."""
     node.submit("a", job_id="j", rollback={"task": "shop.other"}, max_losses=0)
     node.finish(node.must_take(), "failed")
-    taken = node.take(TOKENS[1], f"{sleeper.pid}.{processes.birth(sleeper.pid)}.r")
-    assert taken
+    taken = node.must_take(TOKENS[1], f"{sleeper.pid}.{processes.birth(sleeper.pid)}.r")
     if begun is not None:
         board.pen(taken.runner).begin(TOKENS[begun], None)
         board.stops = True
@@ -244,8 +242,7 @@ def test_a_record_that_is_gone_ends_no_look(
     runners = [f"{process}.r" for process in (f"{sleeper.pid}.{processes.birth(sleeper.pid)}", processes.identity())]
     for number, job_id in enumerate(("gone", "here")):
         node.submit(job_id, job_id=job_id)
-        taken = node.take(TOKENS[number], runners[number])
-        assert taken
+        taken = node.must_take(TOKENS[number], runners[number])
         board.pen(taken.runner).begin(taken.token, None)
     node.store._client.delete(node.store.key("job", "gone"))
     clock.watch.long_runs = LongRuns(0)

@@ -34,8 +34,7 @@ def test_the_warden_names_key_job_age_and_node(
     clock.step()
     clock.watch.long_runs = LongRuns(0.05)
     node.submit("ledger", job_id="j")
-    taken = node.take(runner=f"{processes.identity()}.0")
-    assert taken
+    taken = node.must_take(runner=f"{processes.identity()}.0")
     with caplog.at_level(logging.WARNING):
         wait_until(lambda: clock.watch.step(clock.store.now()) or "runs for" in caplog.text, 10)  # type: ignore[func-returns-value]
     (line,) = [record.getMessage() for record in caplog.records if "runs for" in record.message]
