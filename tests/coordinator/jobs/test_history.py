@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator import Coordinator, InvalidJob
-from coordinator.jobs.record import Job, totals
+from coordinator.jobs.record import Job
 from coordinator.store.times import moment
 from tests.harness.command import Call, loaded
 from tests.harness.hand_node import Puppet
@@ -115,17 +115,6 @@ def test_a_damaged_course_is_named_and_the_rest_is_told(node: Puppet, course: st
     node.store._client.hset(node.store.key("job", "j"), "course", course)
     job = node.lanes.job("j")
     assert (job.damaged, words(job)) == (("course",), ["submitted", "ready"])
-
-
-def test_counts_go_by_task_and_outlive_the_records(node: Puppet, coordinator: Coordinator) -> None:
-    for number, task in enumerate(("shop.work", "shop.other", "shop.other")):
-        node.submit(f"key/{number}", task=task, settings={"keep_success": 0.001, "keep_failure": 0.001})
-    for outcome in ("succeeded", "failed", "succeeded"):
-        node.finish(node.must_take(), outcome)
-    counted = totals(node.store.read("HGETALL", node.store.key("counts")))
-    assert sum(number for (what, _), number in counted.items() if what == "created") == 3
-    assert sum(number for (_, task), number in counted.items() if task == "shop.other") == 4
-    assert (coordinator.counts()["succeeded"], coordinator.counts()["failed"]) == (2, 1)
 
 
 def test_counts_of_an_older_version_go_on(node: Puppet, coordinator: Coordinator) -> None:

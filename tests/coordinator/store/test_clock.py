@@ -53,22 +53,6 @@ def test_the_installations_clock_goes_on_where_the_servers_went_back(clocked: Cl
     assert clocked.now() == before.now + 1_000 + HOUR
 
 
-def test_a_dead_nodes_job_is_taken_again_in_time_though_the_servers_clock_went_back(
-    clocked: Clocked, node: Puppet
-) -> None:
-    node.submit("a", job_id="j")
-    dead = node.must_take()
-    clocked.jump(-HOUR)
-    clocked.clock()
-    assert pass_time(node, TTL) == ["j"]
-    node.up()
-    again = node.must_take()
-    assert (again.id, again.losses) == ("j", 1)
-    assert again.fence > dead.fence
-    assert node.locked_by("a") == again.token, "Redis itself keeps the dead one's lock for an hour more"
-    assert node.finish(again).state == "succeeded"
-
-
 def test_a_node_counts_as_dead_in_time_though_the_servers_clock_went_back(clocked: Clocked, node: Puppet) -> None:
     nodes, ttl = Nodes(clocked), int(clocked.settings.node_ttl * 1000)
     clocked.jump(-HOUR)
@@ -102,14 +86,6 @@ def test_slow_sweeps_put_off_no_loss_where_others_take_steps(clocked: Clocked, n
         clocked.clock()
         lost += node.sweep()[0] if number % 10 == 9 else []
     assert lost == ["j"]
-
-
-def test_not_even_a_node_alone_whose_steps_are_all_slow_puts_a_loss_off_for_ever(
-    clocked: Clocked, node: Puppet
-) -> None:
-    node.submit("a", job_id="j")
-    node.must_take()
-    assert pass_time(node, 3_000 * TTL // 500, 3_000) == ["j"]
 
 
 def test_no_fence_goes_back_over_three_starts_that_are_lost_one_after_another(

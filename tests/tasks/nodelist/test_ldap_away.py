@@ -13,6 +13,7 @@ from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory, LdapConflict, LdapUnreachable
 from tasks.nodelist.stores import State
 from tasks.settings import Settings
+from tests.harness.proxy import Proxy
 from tests.harness.slapd import BASE, SlapdServer
 from tests.harness.waiting import wait_until, within
 from tests.tasks.conftest import RIVER, river_with
@@ -124,6 +125,18 @@ def test_a_server_that_hangs_later_is_left_within_the_timeout_and_found_again(sl
             client.read()
         slapd.resume()
         wait_until(lambda: written_anew(client, river_with(state="unknown")))
+
+
+def test_a_network_that_swallows_everything_is_left_within_the_timeout(slapd: SlapdServer) -> None:
+    with Proxy(slapd.port) as proxy:
+        settings = slapd.settings(ldap_url=f"ldap://127.0.0.1:{proxy.port}", ldap_timeout=TIMEOUT)
+        with Directory(settings) as client:
+            assert client.read().states == {}
+            proxy.swallow()
+            with within(2 * TIMEOUT), pytest.raises(LdapUnreachable):
+                client.read()
+            proxy.heal()
+            assert client.read().states == {}
 
 
 def test_credentials_that_are_refused_are_told_and_never_the_password(slapd: SlapdServer) -> None:
