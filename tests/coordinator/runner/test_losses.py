@@ -82,6 +82,19 @@ def test_a_node_that_says_nothing_is_forgotten_and_its_work_goes_elsewhere(coord
     assert dead.finish(taken).verdict == "lost"
 
 
+def test_a_node_that_was_only_silent_keeps_what_its_processes_hold(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    node.store._client.zadd(node.store.key("alive"), {"one": 1})
+    assert node.sweep() == ([], ["one"])
+    assert node.nodes.beat("one", "a", {}) is None
+    node.up()
+    assert list(node.work()) == [taken.runner.encode()]
+    assert node.store._client.ttl(node.store.key("work", "one")) == -1
+    assert node.renew(taken) == [True]
+    node.finish(taken)
+
+
 def test_the_end_of_a_job_is_owed_until_it_is_told(node: Puppet) -> None:
     def states() -> list[Job]:
         return [node.lanes.job(one.decode()) for one, _ in node.store.step("notices_take", "shop", 10)]

@@ -72,6 +72,18 @@ def test_a_ring_that_a_move_closes_is_ended_by_the_sweep_which_fails_the_younges
     end(node)
 
 
+def test_a_ring_that_a_greater_priority_closes_is_ended_by_the_sweep(node: Puppet) -> None:
+    a = start(node, "A", "k")
+    start(node, "H", "l")
+    node.submit("l", job_id="C")
+    assert park(node, a, "C") == ("accepted", "parked")
+    node.submit(["k", "l"], job_id="B", priority=1)
+    node.sweep()
+    job = node.lanes.job("A")
+    assert (job.state, job.error and job.error["type"]) == ("failed", "WouldDeadlock")
+    end(node)
+
+
 def test_a_sweep_follows_so_many_edges_and_the_next_one_goes_on(node: Puppet) -> None:
     """Each of the wide ones takes up what one sweep follows, and they come first."""
     start(node, "w", "w")

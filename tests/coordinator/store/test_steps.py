@@ -136,6 +136,11 @@ def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None
     assert node.nodes.all() == []
 
 
+def test_two_sweeps_at_once_are_one(node: Puppet) -> None:
+    answers = [node.store.step("sweep", 450, 2000)[0] for _ in range(2)]
+    assert answers == [1, 0]
+
+
 def test_all_tasks_of_a_node_are_known_whatever_their_number(node: Puppet) -> None:
     assert node.up(tasks=(*TASKS, *(f"shop.task{i}" for i in range(9000))))
     assert len(node.nodes.all()[0].tasks) == 9002
