@@ -35,6 +35,7 @@ def test_at_a_limit_of_zero_nothing_starts_and_why_says_who_wanted_that(node: Pu
     assert node.take() is None
     (closed,) = coordinator.why("j").causes
     assert (closed.code, closed.facts["by"], closed.facts["why"]) == ("waiting.closed", "ann", "maintenance")
+    assert (coordinator.lane("a").limited or {})["by"] == "ann"
     with pytest.raises(Locked):
         coordinator.lock("a").__enter__()
     coordinator.set_limit("a", 1)
