@@ -177,9 +177,13 @@ def test_a_dead_nodes_bells_and_entries_are_not_its_successors(node: Puppet) -> 
     node.submit("a", job_id="j")
     node.submit("b")
     node.must_take()
-    node.store._client.zadd(node.store.key("alive"), {"one": 1})
+    client, rung = node.store._client, node.store.key("rung", "one")
+    bells = set(client.zrange(rung, 0, -1))
+    client.zadd(node.store.key("alive"), {"one": 1})
     assert node.up(incarnation="b") is True
     assert node.work() == {}
+    assert len(bells) == 2
+    assert not bells & set(client.zrange(rung, 0, -1))
     node.lapse("j")
     node.sweep()
     assert len(node.order()) == 2

@@ -117,13 +117,6 @@ def test_a_damaged_course_is_named_and_the_rest_is_told(node: Puppet, course: st
     assert (job.damaged, words(job)) == (("course",), ["submitted", "ready"])
 
 
-def test_counts_of_an_older_version_go_on(node: Puppet, coordinator: Coordinator) -> None:
-    node.store._client.hset(node.store.key("counts"), mapping={"created": 5, "succeeded": 5})
-    node.submit("a")
-    node.finish(node.must_take())
-    assert (coordinator.counts()["created"], coordinator.counts()["succeeded"]) == (6, 6)
-
-
 def sweep_in_another_minute(node: Puppet) -> None:
     node.store._client.hdel(node.store.key("swept"), "sampled")
     node.sweep()
