@@ -14,7 +14,6 @@ LDAP := $(VENV)/.ldap
 DATAONE := .dataone/.installed
 # Most tests wait half of the time, for processes and for ttls: three at a time for each of two processors.
 JOBS ?= 6
-WITH_PROCESSES := tests/consistency tests/fleet
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
@@ -46,7 +45,7 @@ test: $(INSTALLED) system-ready $(LDAP) ## every test, on real servers and worke
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 test-quick: $(INSTALLED) system-ready $(LDAP) ## the tests that need a server at most: no worker, no beat, no node
-	@$(BIN)/python -m pytest -n $(JOBS) $(addprefix --ignore=,$(WITH_PROCESSES)) $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --ignore=tests/fleet $(ARGS)
 
 check: $(INSTALLED) ## ruff, mypy --strict and the floors
 	@$(BIN)/ruff check .

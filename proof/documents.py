@@ -8,12 +8,12 @@ from typing import Any
 from coordinator.errors import StoreUnavailable
 from coordinator.settings import Settings
 from coordinator.store.client import Store
+from proof.members import Members
 from proof.witness import Witness
 from tasks.documents.copy import Copy
 from tasks.documents.document import Document
 from tasks.documents.errors import StaleFence
 from tasks.documents.on_disk import Copies
-from tests.consistency.members import Members
 from tests.tasks.documents.replica_set import NAME
 
 PREFIX, MEMBERS = "documents", ("a", "b", "c")

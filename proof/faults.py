@@ -509,7 +509,7 @@ FAULTS = [
     Fault(
         "a-forgotten-update-is-made-twice", "b158259", "tasks/documents/versions.lua",
         "  return made and 'committed ' .. versions.pointer(c, doc) or refused", "  return refused",
-        "tests/consistency/test_redis_loss.py::test_an_update_that_redis_forgot_is_made_once",
+        "tests/fleet/documents/test_redis_loss.py::test_an_update_that_redis_forgot_is_made_once",
         "An author's update was made a second time, over a later one of the same fence, after Redis had lost its end.",
         "the checker of documents",
     ),

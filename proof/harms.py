@@ -21,7 +21,7 @@ import psutil
 
 from proof import LEASE
 from proof.history import History
-from tests.consistency.checker import STEPS
+from proof.members import STEPS
 from tests.harness.fleet import Worker
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from coordinator.local.redis import _programs
 from coordinator.scheduler.entry import Entry
 from proof import LEASE, LIMIT, WIDE
 from proof.documents import MEMBERS, PREFIX
+from proof.members import Members
 from proof.witness import Witness
-from tests.consistency.members import Members
 from tests.harness.failover import behind
 from tests.harness.fleet import ALONE, Fleet, Worker
 from tests.harness.proxy import Proxy

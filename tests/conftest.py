@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
 
     def place(item: pytest.Item) -> tuple[bool, int]:
-        long = any(item.path.is_relative_to(TESTS / name) for name in ("consistency", "fleet"))
+        long = item.path.is_relative_to(TESTS / "fleet")
         return not long, crc32(_scope(item.nodeid).encode()) if long else 0
 
     items.sort(key=place)

@@ -9,21 +9,18 @@ from tests.harness.each import each
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 
-# Tests below these folders start workers, beats, nodes or members of a replica set; `make test-quick` leaves them out.
-WITH_PROCESSES = ("fleet", "consistency")
+# Tests below tests/fleet start workers, beats, nodes or members of a replica set; `make test-quick` leaves them out.
 STARTS_PROCESSES = (
     "tests.harness.fleet",
     "tests.harness.command.Command",
     "tests.fleet",
-    "tests.consistency",
+    "proof.members",
     "proof.trial",
     "proof.world",
     "bench.servers.worker",
 )
 
-QUICK = sorted(
-    path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in (*WITH_PROCESSES, "harness")
-)
+QUICK = sorted(path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in ("fleet", "harness"))
 ROOMS = sorted(
     path.parent.relative_to(ROOT)
     for top in ("coordinator", "tasks")
@@ -44,12 +41,7 @@ def imported(path: Path) -> Iterator[str]:
 @each(lambda: QUICK)
 def test_a_quick_test_starts_no_process_of_ours_that_lasts(path: Path) -> None:
     wrong = [name for name in imported(path) if f"{name}.".startswith(tuple(f"{one}." for one in STARTS_PROCESSES))]
-    assert not wrong, f"this belongs below tests/fleet or tests/consistency: {wrong}"
-
-
-def test_the_quick_target_leaves_out_the_folders_with_processes() -> None:
-    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("WITH_PROCESSES :=")]
-    assert set(line.split()[2:]) == {f"tests/{folder}" for folder in WITH_PROCESSES}
+    assert not wrong, f"this belongs below tests/fleet: {wrong}"
 
 
 @each(lambda: ROOMS)

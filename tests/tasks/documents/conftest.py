@@ -9,6 +9,6 @@ from tests.tasks.documents.replica_set import Residents
 
 @pytest.fixture
 def members(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Residents]:
-    """A replica set of threads on the shared Redis; tests/consistency has one of processes."""
+    """A replica set of threads on the shared Redis; tests/fleet/documents has one of processes."""
     with Residents(redis_server.url(0), prefix, tmp_path / "copies") as started:
         yield started

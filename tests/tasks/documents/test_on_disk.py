@@ -150,6 +150,13 @@ def test_a_snapshot_whose_entries_somebody_changed_counts_as_none(copies: Copies
     assert again(copies).read(1) is None
 
 
+def test_a_line_of_the_log_that_somebody_changed_counts_as_none(copies: Copies) -> None:
+    put(copies, 1, x="1 1")
+    (log,) = copies.folder.glob("*.log")
+    log.write_bytes(log.read_bytes().replace(b",1]", b",7]"))
+    assert again(copies).read(1) is None
+
+
 def test_an_identity_is_made_once_and_stays(copies: Copies) -> None:
     copies.identify()
     first = copies.member

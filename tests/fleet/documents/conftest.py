@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consistency.members import Members
+from proof.members import Members
 from tests.harness.redis import RedisServer
 
 

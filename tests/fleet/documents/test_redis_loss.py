@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from proof.members import Members
 from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
-from tests.consistency.members import Members
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.tasks.documents.replica_set import NAME
@@ -44,32 +44,6 @@ def test_with_redis_away_the_last_committed_copy_is_given_marked_stale(apart: Me
     assert (fresh.stale, fresh.value("x")) == (True, 1)
     own_redis.start()
     assert not only.document.read().stale
-
-
-def test_updates_go_on_after_redis_was_killed_and_started_again(apart: Members, own_redis: RedisServer) -> None:
-    apart.ready("a", "b", "c")
-    before = apart.put("x", 1)
-    own_redis.kill()
-    own_redis.start()
-    began = time.monotonic()
-    assert apart.put("x", 2) > before
-    assert time.monotonic() - began < 3
-    assert apart.agree().value("x") == 2
-    assert apart.set() == ["a", "b", "c"]
-
-
-def test_a_second_start_of_redis_in_the_pause_after_the_first_costs_one_pause(
-    apart: Members, own_redis: RedisServer
-) -> None:
-    apart.ready("a", "b", "c")
-    apart.put("x", 1)
-    for _ in range(2):
-        own_redis.kill()
-        own_redis.start()
-        wait_until(lambda: apart.store._client.exists(apart.store.key("grace", NAME)))
-    began = time.monotonic()
-    apart.put("x", 2)
-    assert time.monotonic() - began < 2.5
 
 
 def test_the_first_report_after_a_long_absence_of_redis_puts_nobody_out(apart: Members, own_redis: RedisServer) -> None:

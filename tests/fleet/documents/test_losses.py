@@ -1,28 +1,18 @@
 """Members that are silent, full, or killed: nobody waits long for them, and they come back right."""
 
-import shutil
-import signal
 import time
-from pathlib import Path
 
 import pytest
 
+from proof.members import STEPS, Members
 from tasks.documents.library import with_documents
-from tasks.documents.on_disk import Copies
 from tasks.documents.replica import SILENCE_MS
-from tests.consistency.members import Member, Members
 from tests.harness.waiting import wait_until
-from tests.harness.warm import start
 from tests.tasks.documents.replica_set import NAME
 
 SILENCE = SILENCE_MS / 1000
 """s; an update that is quicker waited for no silent member."""
 LONGEST = 2 * SILENCE + 2
-
-
-def log_of(member: Member) -> Path:
-    """The log of its copies; there is one alone once nothing is under way."""
-    return max(member.copies.folder.glob("*.log"), key=lambda path: int(path.stem))
 
 
 def timed(members: Members, entry: str, value: object) -> float:
@@ -71,23 +61,7 @@ def test_one_that_cannot_write_its_disk_is_out_at_once_and_back_once_it_can(memb
     assert full.document.read().value("x") == 2
 
 
-def test_one_whose_folder_is_gone_makes_it_anew(members: Members) -> None:
-    _, other = members.ready("a", "b")
-    members.put("x", 0)
-    other.pause()
-    shutil.rmtree(other.copies.folder.parent)
-    other.copies.folder.parent.write_text("in the way")
-    other.resume()
-    assert timed(members, "x", 1) < SILENCE
-    assert members.set() == ["a"]
-    read = other.document.read()  # nothing is here: from Redis
-    assert (read.stale, read.value("x")) == (False, 1)
-    other.copies.folder.parent.unlink()
-    members.expect("a", "b")
-    assert members.agree().value("x") == 1
-
-
-@pytest.mark.parametrize("step", ["before", "half", "written", "reported", "committed"])
+@pytest.mark.parametrize("step", STEPS)
 def test_one_killed_at_any_step_comes_back_right(members: Members, step: str) -> None:
     members.ready("a")
     members.start("dies", fatal=step)
@@ -100,11 +74,16 @@ def test_one_killed_at_any_step_comes_back_right(members: Members, step: str) ->
     members.expect("a", "dies")
     assert members.agree().value("x") == 2
     assert not dies.document.read().stale
-    log, snapshot = log_of(dies), log_of(dies).with_suffix(".snapshot")
-    assert {path.name for path in dies.copies.folder.iterdir()} == {"lock", "identity", log.name, snapshot.name}
+    (log,) = dies.copies.folder.glob("*.log")
+    assert {path.name for path in dies.copies.folder.iterdir()} == {
+        "lock",
+        "identity",
+        log.name,
+        f"{log.stem}.snapshot",
+    }
 
 
-@pytest.mark.parametrize("step", ["half", "written", "reported", "committed"])
+@pytest.mark.parametrize("step", STEPS[1:])
 def test_the_only_one_killed_at_any_step_finishes_what_was_asked_for(members: Members, step: str) -> None:
     members.start("dies", fatal=step)
     members.expect("dies")
@@ -123,27 +102,6 @@ def _asked(entry: str, fence: int) -> str:
     return f'{{"id":"u","fence":"{fence}","changes":[["{entry}","1",""]],"follow":true,"who":"","why":""}}'
 
 
-def test_one_whose_files_are_torn_is_given_them_anew(members: Members) -> None:
-    _, other = members.ready("a", "torn")
-    version = members.put("x", 1)
-    members.agree()
-    other.kill()
-    path = log_of(other)
-    path.write_bytes(path.read_bytes()[:100])
-    read = other.document.read()
-    assert (read.stale, read.value("x")) == (False, 1)  # from Redis
-    other.start()
-    wait_until(lambda: other.disk())
-    assert members.agree().version == version
-
-
-def test_one_that_leaves_is_waited_for_by_nobody(members: Members) -> None:
-    _, other = members.ready("a", "b")
-    other.end()
-    assert members.set() == ["a"]
-    assert timed(members, "x", 1) < SILENCE
-
-
 def test_a_second_process_of_one_name_keeps_nothing_and_says_so(members: Members) -> None:
     members.ready("a")
     (second,) = members.start("a")
@@ -155,44 +113,3 @@ def test_a_second_process_of_one_name_keeps_nothing_and_says_so(members: Members
     wait_until(lambda: third.disk() and members.set() == ["a"])
     assert members.put("x", 2)
     assert third.document.read().value("x") == 2
-
-
-def test_two_committed_versions_are_kept_on_disk(members: Members) -> None:
-    (only,) = members.ready("a")
-    versions = [members.put("x", number) for number in range(5)]
-    members.agree()
-    wait_until(lambda: only.copies.versions() == versions[-2:])
-
-
-def test_a_file_that_was_tampered_with_counts_as_none(members: Members) -> None:
-    (only,) = members.ready("a")
-    version = members.put("x", 1)
-    path = log_of(only)
-    path.write_bytes(path.read_bytes().replace(b",1]", b",7]"))
-    _, sha = members.document.pointer()
-    assert Copies(only.copies.folder.parent, NAME).read(version, sha) is None
-    assert only.document.read().value("x") == 1
-
-
-AUTHOR = """
-import sys
-from tasks.documents.document import Document
-from coordinator.settings import Settings
-from coordinator.store.client import Store
-document = Document(Store(Settings(url=sys.argv[1], prefix=sys.argv[2])), "list")
-document.update({"x": 1, "y": 1}, fence=document.fence(), who="one that died")
-"""
-
-
-def test_the_update_of_an_author_killed_after_asking_is_made(members: Members) -> None:
-    (only,) = members.ready("a")
-    only.pause()
-    url, prefix = members.store.settings.url, members.store.settings.prefix
-    author = start(["-c", AUTHOR, url, prefix])
-    wait_until(lambda: members.store._client.exists(members.store.key("prepare", NAME)))
-    author.send_signal(signal.SIGKILL)
-    author.wait()
-    only.resume()
-    wait_until(lambda: members.document.pointer()[0])
-    assert members.agree().entries() == {"x": 1, "y": 1}
-    assert members.document.history()[0].who == "one that died"

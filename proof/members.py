@@ -1,0 +1,139 @@
+"""Members of a replica set of documents as processes that can be killed, at a step too, paused, and given a full disk.
+
+Each is `python -m proof.members JSON`, see `Charge`. It ends with SIGTERM.
+"""
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from coordinator.settings import Settings
+from coordinator.store.client import Store
+from tasks.documents import on_disk
+from tasks.documents.document import Document
+from tasks.documents.on_disk import Copies
+from tasks.documents.replica import Replica
+from tests.harness.warm import start
+from tests.tasks.documents import replica_set
+from tests.tasks.documents.replica_set import NAME, ReplicaSet
+
+STEPS = ("before", "half", "written", "reported", "committed")
+
+
+@dataclass(frozen=True)
+class Charge:
+    """`fatal`: which of STEPS it kills itself before or in, once."""
+
+    url: str
+    prefix: str
+    name: str
+    root: str
+    fatal: str = ""
+
+
+class Mortal(Replica):
+    """Dies at `fatal`: before prepare, half written, written, reported, or committed and not noted."""
+
+    fatal = ""
+
+    def step(self) -> bool:
+        acknowledging = self.fatal == "reported" and self._prepared.version > self._committed.version
+        more = super().step()
+        if acknowledging:
+            die()
+        return more
+
+    def _prepare(self, version: int, sha: str, updates: bytes) -> None:
+        if self.fatal == "before":
+            die()
+        super()._prepare(version, sha, updates)
+        if self.fatal == "written":
+            die()
+
+    def _commit(self, version: int, sha: str, updates: bytes) -> None:
+        if self.fatal == "committed":
+            die()
+        super()._commit(version, sha, updates)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _half(file: BinaryIO, line: bytes) -> None:
+    file.write(line[: len(line) // 2])
+    file.flush()
+    die()
+
+
+def main() -> None:
+    charge = Charge(**json.loads(sys.argv[1]))
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if charge.fatal == "half":
+        on_disk.write = _half
+    Mortal.fatal = charge.fatal
+    settings = Settings.model_validate({"url": charge.url, "prefix": charge.prefix})
+    replica = Mortal(Store(settings), NAME, charge.name, Path(charge.root))
+    signal.signal(signal.SIGTERM, lambda *_: replica.stopping.set())
+    replica.run()
+
+
+class Member(replica_set.Member):
+    """One process; `document` reads as other processes of its node do."""
+
+    def __init__(self, store: Store, charge: Charge) -> None:
+        self.name = charge.name
+        self.log = Path(charge.root) / f"{charge.name}.log"
+        self._charge = charge
+        self.copies = Copies(Path(charge.root) / charge.name, NAME)
+        self.document = Document(store, NAME, self.copies)
+        self.start(charge.fatal)
+
+    def start(self, fatal: str = "") -> None:
+        charge = json.dumps(asdict(replace(self._charge, fatal=fatal)))
+        with self.log.open("ab") as log:
+            self.process = start(["-m", "proof.members", charge], stdout=log, stderr=log)
+
+    def living(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """As its node would; waits for it."""
+        self.process.terminate()
+        self.process.wait(10)
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
+
+    def fill(self, full: bool = True) -> None:
+        """Its disk takes no more than ten bytes a file, or what comes."""
+        with suppress(ProcessLookupError):
+            soft = 10 if full else resource.RLIM_INFINITY
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
+
+
+class Members(ReplicaSet[Member]):
+    """Each a process."""
+
+    def member(self, name: str, fatal: str = "", **_: str) -> Member:
+        settings = self.store.settings
+        return Member(self.store, Charge(settings.url, settings.prefix, name, str(self.root), fatal))
+
+
+if __name__ == "__main__":
+    main()
