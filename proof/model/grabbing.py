@@ -6,9 +6,8 @@ from random import Random
 from typing import Any
 
 from proof.model import asks
-from proof.model.harness import ACT, TTL, Harness
-from proof.model.mutants.mutant import Mutant
-from proof.model.steps import Stepping, act
+from proof.model.harness import ACT, TTL, Beside
+from proof.model.steps import act
 
 KEEP = 1_000_000
 INSTANCES = [("k", "1"), ("k", "2"), ("k/1", "")]
@@ -81,32 +80,22 @@ def lane_of(key: str, instance: str) -> str:
     return f"grab\x1f{key}\x1f{instance}"
 
 
-class Grabbing(Stepping):
-    url = ""
-    mutant: Mutant | None = None
+class Grabbing(Beside):
     parts = ("time",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.on = Harness(self.url, self.mutant)
-        self.model = self.on.model
         self.instances: dict[tuple[str, str], Instance] = {}
         self.asked: list[Part] = []
-
-    @property
-    def again(self) -> bool:
-        return self.on.again
-
-    @again.setter
-    def again(self, twice: bool) -> None:
-        self.on.again = twice
+        self.over: set[str] = set()  # jobs that were seen to be over
 
     def begin(self, chance: Random) -> None:
         super().begin(chance)
         self.asked.append(Part("k", "1", "nobody", "no token"))
 
     def look_at_all(self) -> None:
-        self.on.check()
+        super().look_at_all()
+        self.over.update(job.id for job in self.model.jobs.values() if job.over)
         dump, wall = self.on.dump(), self.model.wall
         there = {lane_of(*names): one for names, one in self.instances.items() if one.till > wall}
         held = {lane: (one["state"], one["token"], one["attempt"]) for lane, one in dump.under("grab").items()}
@@ -143,7 +132,7 @@ class Grabbing(Stepping):
     def grab_late(self, pick: int, attempts: int) -> None:
         """A request comes once more, while Redis knows its lease, or never knew it: a process asks for 2 s at most."""
         part = self.part(pick)
-        if part.job in self.model.jobs or part.job not in self.on.history.over:
+        if part.job in self.model.jobs or part.job not in self.over:
             self._take(part, attempts)
 
     def _take(self, part: Part, attempts: int) -> None:
@@ -165,7 +154,6 @@ class Grabbing(Stepping):
         _, job = asks.lock(part.job, lane, TTL)
         job.token = part.token
         fence = self.model.submit(job, "skip").fence
-        self.on.history.came(job.id, 0)
         wall = self.model.wall
         self.instances[part.key, part.instance] = Instance(
             "running", part.job, part.token, fence, one.attempt + 1, about, str(wall), till=wall + KEEP + asks.LIFETIME,

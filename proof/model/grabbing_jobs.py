@@ -76,8 +76,6 @@ class GrabbingJobs(Grabbing):
             if new:
                 one = self.instances[names] = self._new(ask.name, one, state)
                 state = "running"
-                self.on.history.again(ask.name, 0, "back")
-                self.on.history.takings.pop(ask.name, None)
                 self.of_jobs[ask.name] = names
         for _ in range(2 if again else 1):
             answer = self.on.call("job_submit", *ask.args)
@@ -110,7 +108,6 @@ class GrabbingJobs(Grabbing):
                 assert self.on.call("job_retry", name, ACT, "back") == job.state
                 return
             self.instances[names] = self._new(name, one, state)
-            self.on.history.again(name, 0, "back")
         expected = self.model.retry(name, "back")
         assert self.on.call("job_retry", name, ACT, "back") == expected
 

@@ -9,16 +9,15 @@ from kombu.utils.json import dumps
 from coordinator.author import act_of
 from coordinator.lanes.client import LaneClient
 from coordinator.settings import Settings
-from proof.model import batches
 from proof.model.clock import Clocked
-from proof.model.history import History
-from proof.model.invariants import Held, broken
+from proof.model.invariants import broken
 from proof.model.lanes import Node
 from proof.model.mirror import differences
 from proof.model.mutants.mutant import Mutant
 from proof.model.operators import Model
 from proof.model.raw import Dump
 from proof.model.record import Job
+from proof.model.steps import Stepping
 
 ACT = act_of("why", "who")
 TTL, NODE_TTL = 60_000, 120_000
@@ -46,7 +45,6 @@ class Harness:
         self.store = Clocked(settings, mutant)
         self.lanes = LaneClient(self.store)
         self.model = Model()
-        self.history = History()
         self.again = self.turned = False
         self.takings: list[Taking] = []
         self.asked: list[tuple[str, ...]] = []  # the first requests of runners: node, incarnation, runner, bell, token
@@ -99,12 +97,10 @@ class Harness:
             self.adopt_order(dump)
         self.turned = False
         self.model.sequence = int(dump.held.get("sequence", 0))
-        held = Held(dump)
-        wrong = [*broken(held), *batches.broken(held), *differences(self.model, dump)]
+        wrong = [*differences(self.model, dump), *broken(dump)]
         assert not wrong, "\n".join(wrong)
         for queue in dump.under("group").values():  # a job that is taken at once has no number there
             self.model.ready.update(queue)
-        self.history.look(held)
         counts = self.model.counted()
         assert self.lanes.counts() == counts
 
@@ -241,8 +237,6 @@ class Harness:
         args = (*args, *(part for pair in holders or () for part in pair))
         step = "lock_take" if job.plain else "job_submit"
         expected = self.model.submit(job, when_busy, room)
-        if self.model.jobs.get(job.id) is job:
-            self.history.came(job.id, job.priority)
         again, self.again = self.again, False
         if expected.outcome == "queued" and holders and not self.model.nest(job, holders):
             assert self.call(step, *args)[0] == "deadlock", f"{job.id} would wait for itself"
@@ -277,3 +271,30 @@ def _quiet(step: str, answer: Any) -> Any:
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     return {name: (before.get(name), after.get(name)) for name in names}
+
+
+class Beside(Stepping):
+    """A machine whose steps are made on a real Redis and on the model alike."""
+
+    url = ""
+    mutant: Mutant | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = Harness(self.url, self.mutant)
+        self.model = self.on.model
+
+    @property
+    def again(self) -> bool:
+        return self.on.again
+
+    @again.setter
+    def again(self, twice: bool) -> None:
+        self.on.again = twice
+
+    def teardown(self) -> None:
+        self.on.close()
+
+    def look_at_all(self) -> None:
+        """All is as the model says."""
+        self.on.check()

@@ -10,9 +10,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from proof.model import asks
-from proof.model.harness import ACT, TTL, Harness, Taking
-from proof.model.mutants.mutant import Mutant
-from proof.model.steps import Stepping, act
+from proof.model.harness import ACT, TTL, Beside, Taking
+from proof.model.steps import act
 
 T = TypeVar("T")
 
@@ -55,30 +54,7 @@ def _picks(chance: Random) -> list[int]:
     return [chance.choice(PICK) for _ in range(chance.choice([1, 1, 2, 3]))]
 
 
-class Machine(Stepping):
-    url = ""
-    mutant: Mutant | None = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on = Harness(self.url, self.mutant)
-        self.model = self.on.model
-
-    @property
-    def again(self) -> bool:
-        return self.on.again
-
-    @again.setter
-    def again(self, twice: bool) -> None:
-        self.on.again = twice
-
-    def teardown(self) -> None:
-        self.on.close()
-
-    def look_at_all(self) -> None:
-        """All is as the model says, and every invariant holds."""
-        self.on.check()
-
+class Machine(Beside):
     # Who is meant
 
     def some(self, names: list[T], pick: int) -> T:
@@ -220,9 +196,6 @@ class Machine(Stepping):
         self._retry(self.any_job(pick, *states), to)
 
     def _retry(self, name: str, to: str) -> None:
-        job = self.model.job(name)
-        if job and job.over and job.state != "succeeded" and job.place:
-            self.on.history.again(job.id, job.priority, to)
         expected = self.model.retry(name, to)
         assert self.on.call("job_retry", name, ACT, to) == expected
 
@@ -232,10 +205,7 @@ class Machine(Stepping):
         name = self.any_job(pick, *(("waiting", "scheduled") if pick % 4 else ()))
         before = self.model.job(name)
         asked = (before and not late and before.move) or self.on.new("m")
-        fresh = before and before.move != asked
         expected = self.model.move(name, priority, to, asked)
-        if before and fresh and expected[1]:
-            self.on.history.came(before.id, before.priority, to)
         answer = self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked)
         assert answer == list(expected)
 

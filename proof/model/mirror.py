@@ -1,37 +1,30 @@
 """The model's state and the one in Redis, each as the same plain dicts, to be compared."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from json import loads
 from typing import Any
 
 from proof.model.operators import Model
 from proof.model.raw import Dump
-from proof.model.record import Job
+from proof.model.record import TERMINAL, Job
 
 PAUSED, LIMIT = "\1paused", "\1limit"
 _NUMBERS = ("attempt", "losses", "forgiven", "conflicts", "step", "fence")  # `back` begins with its number
 _TEXTS = ("state", "token", "last", "phase", "stop", "condemned", "rollback", "handles")
+Records = dict[str, dict[str, str]]
+_LISTED = ("ready", "scheduled", "collected", "retrying", "parked", "held")
 
 
 def of_model(model: Model) -> dict[str, Any]:
-    lines = {key: [LIMIT] for key, limit in model.limits.items() if limit != 1}
-    lines |= {key: [*lines.get(key, []), PAUSED] for key in model.paused}
-    for key in {key for job in model.jobs.values() for key in job.keys}:
-        if names := [job.id for job in model.line(key)]:
-            lines[key] = lines.get(key, []) + names
-    living = model.jobs.values()
     return {
-        "jobs": {job.id: _job(job) | _faded(model, job) for job in living},
+        **_of_lines(model),
+        **_of_jobs(model),
         "coalesced": dict(model.coalesced),
         "aliases": dict(model.alias),
-        "lines": lines,
         "ready": {kind: list(groups) for kind, groups in model.queues.items() if groups},
         "groups": {f"{group}\n{kind}": queue for kind in model.queues for group, queue in model.queues[kind].items()},
         "locks": {f"{slot}:{key}": f"{token} {till}" for (key, slot), (token, till) in model.locks.items()},
-        "lanes": dict.fromkeys(lines, 0),
-        "leases": {job.id: job.lease for job in living if job.state == "running"},
-        "due": {job.id: job.due for job in living if _is_due(job) and not model.is_named(job)},
-        "starts": {job.id: job.due for job in living if _is_due(job) and model.is_named(job)},
+        "sets": _sets(model),
         "work": {node.name: _work(node.work) for node in model.nodes.values() if node.work},
         "owed": dict(model.owed),
         "looks": dict(model.looks),
@@ -40,6 +33,47 @@ def of_model(model: Model) -> dict[str, Any]:
         **_of_sorters(model),
         "counts": {name: number for name, number in model.counts.items() if number},
     }
+
+
+def _of_lines(model: Model) -> dict[str, Any]:
+    """`places`: how many scores each job has in all its lines."""
+    limits = {key: limit for key, limit in model.limits.items() if limit != 1}
+    lines = {key: [LIMIT] for key in limits}
+    lines |= {key: [*lines.get(key, []), PAUSED] for key in model.paused}
+    for key in {key for job in model.jobs.values() for key in job.keys}:
+        if names := [job.id for job in model.line(key)]:
+            lines[key] = lines.get(key, []) + names
+    places = {job.id: 1 for job in model.jobs.values() if job.lined}
+    return {"lines": lines, "places": places, "lanes": dict.fromkeys(lines, 0), "limits": limits}
+
+
+def _of_jobs(model: Model) -> dict[str, Any]:
+    """`runs`: the lanes in whose runs those that are over are listed."""
+    jobs = model.jobs.values()
+    running = [job for job in jobs if job.state == "running"]
+    due = [job for job in jobs if job.state in ("retrying", "scheduled")]
+    expiring = [job for job in jobs if job.expiry is not None]
+    return {
+        "jobs": {job.id: _job(job) | _faded(model, job) for job in jobs},
+        "fading": {job.id: job.over for job in jobs},
+        "runs": {job.id: list(job.keys) for job in jobs if job.over and job.place},
+        "equal": {job.id: job.coalesce for job in jobs if job.coalesce},
+        "names": {job.id: set(job.aliases) for job in jobs if job.aliases},
+        "leases": {job.id: job.lease for job in running if not job.plain},
+        "leases of locks": {job.id: job.lease for job in running if job.plain},
+        "due": {job.id: job.due for job in due if not model.is_named(job)},
+        "starts": {job.id: job.due for job in due if model.is_named(job)},
+        "expiry": {job.id: job.expiry for job in expiring if not job.by_the_wall()},
+        "latest": {job.id: job.expiry for job in expiring if job.by_the_wall()},
+    }
+
+
+def _sets(model: Model) -> dict[str, set[str]]:
+    jobs = model.jobs.values()
+    found = {f"state:{state}": {job.id for job in jobs if job.state == state} for state in _LISTED}
+    found["state:rolling_back"] = {job.id for job in jobs if job.phase == "rollback"}
+    found |= {"paused": set(model.paused), "ready": {kind for kind, groups in model.queues.items() if groups}}
+    return {name: members for name, members in found.items() if members}
 
 
 def _of_sorters(model: Model) -> dict[str, Any]:
@@ -79,10 +113,6 @@ def _work(work: dict[str, tuple[str, int, str]]) -> dict[str, str]:
     return {runner: " ".join(map(str, entry)) for runner, entry in work.items()}
 
 
-def _is_due(job: Job) -> bool:
-    return job.state in ("retrying", "scheduled")
-
-
 def counted(dump: Dump) -> Counter[str]:
     """What was counted, of all tasks together."""
     found: Counter[str] = Counter()
@@ -95,19 +125,55 @@ def _locks(dump: Dump) -> dict[str, str]:
     return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
 
 
+def _runs(dump: Dump, records: Records) -> dict[str, list[str]]:
+    """The jobs that are listed by their ends, and the lanes in whose runs each of them is."""
+    found, runs = {}, dump.scores("lane-runs")
+    for state in TERMINAL:
+        for name, at in dump.scores(f"ended:{state}").items():
+            record = records.get(name, {})
+            if (record.get("state"), record.get("ended")) == (state, f"{at:.0f}"):
+                found[name] = [key for key in record["keys"].split("\n") if f"{key}\0{at:.0f}\0{name}" in runs]
+    return found
+
+
+def _idle(times: dict[str, float], records: Records) -> dict[str, float]:
+    """The end of a job that is at work is of no account."""
+    return {name: at for name, at in times.items() if records.get(name, {}).get("state") != "running"}
+
+
+def _places(dump: Dump) -> dict[str, int]:
+    """How many scores each job has in its lines."""
+    scores: dict[str, set[float]] = defaultdict(set)
+    for line in dump.under("line").values():
+        for name, score in line:
+            scores[name].add(score)
+    return {name: len(found) for name, found in scores.items() if name not in (PAUSED, LIMIT)}
+
+
 def of_redis(dump: Dump, now: int) -> dict[str, Any]:
     """Redis may keep a lock longer than it counts."""
-    records = dump.under("job")
+    records = dump.records()
+    sets = [name for name in dump.held if name in ("paused", "ready") or name.startswith("state:")]
     return {
-        "jobs": {name: _record(record) for name, record in records.items() if "state" in record},
+        "jobs": {name: _record(record) for name, record in records.items()},
         "coalesced": dump.scores("coalesced"),
-        "aliases": {name: record["alias"] for name, record in records.items() if "alias" in record},
+        "aliases": {name: one["alias"] for name, one in dump.under("job").items() if "alias" in one},
         "lines": {key: [name for name, _ in line] for key, line in dump.under("line").items()},
         "ready": dump.under("ready"),
         "groups": {name: [one for one, _ in queue] for name, queue in dump.under("group").items()},
         "locks": {name: value for name, value in _locks(dump).items() if int(value.split()[-1]) > now},
         "lanes": dump.scores("lanes"),
-        "leases": {**dump.scores("leases"), **dump.scores("locks")},
+        "places": _places(dump),
+        "limits": {key: int(text.partition("{")[0]) for key, text in dump.held.get("limits", {}).items()},
+        "sets": {name: set(dump.held[name]) for name in sets},
+        "leases": dump.scores("leases"),
+        "leases of locks": dump.scores("locks"),
+        "fading": {name: f"job:{name}" in dump.fading for name in records},
+        "runs": _runs(dump, records),
+        "equal": {name: what.partition(":")[0] for what, name in dump.under("equal").items()},
+        "names": {name: set(aliases) for name, aliases in dump.under("aliases").items()},
+        "expiry": _idle(dump.scores("expiry"), records),
+        "latest": _idle(dump.scores("latest"), records),
         "due": dump.scores("due"),
         "starts": dump.scores("starts"),
         "work": dump.under("work"),

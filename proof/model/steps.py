@@ -1,15 +1,8 @@
-"""How a machine chooses its next step: by weights that follow its state, so that most steps do something.
-
-Hypothesis gives each step its chance, and takes steps away when it shrinks; what a step draws comes from that.
-"""
+"""How a machine chooses its next step: by weights that follow its state, so that most steps do something."""
 
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
-
-from hypothesis import currently_in_test_context, note
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 Step = Callable[..., None]
 Choice = Sequence[Any] | Callable[[Random], Any]
@@ -31,33 +24,30 @@ def act(
     return marked
 
 
-def tell(line: str) -> None:
-    """In what hypothesis prints of an example that fails; a course of its own number is found again without."""
-    if currently_in_test_context():
-        note(line)
-
-
-class Stepping(RuleBasedStateMachine):
-    """`again`: the calls of this step are made twice; `without`: parts that this example does not have."""
+class Stepping:
+    """`again`: the calls of this step are made twice; `without`: parts that this course does not have."""
 
     again: bool
     parts: tuple[str, ...] = ("locks", "nodes", "time", "operators", "limits", "sorters")
 
     def __init__(self) -> None:
-        super().__init__()
         self.without: set[str] = set()
+        self.past: list[str] = []
         steps = {name: getattr(type(self), name) for name in dir(type(self)) if not name.startswith("_")}
         self.acts = {name: step.act for name, step in steps.items() if hasattr(step, "act")}
 
     @classmethod
     def course(cls, number: int, steps: int) -> None:
-        """One example, drawn from its number: it needs no hypothesis, whose search costs more than the steps."""
+        """So many steps, drawn from its number. One that fails names them."""
         chance, machine = Random(number), cls()
         try:
             machine.begin(chance)
             for _ in range(steps):
                 machine.go_on(chance)
                 machine.look_at_all()
+        except Exception as error:
+            error.add_note("\n".join(machine.past))
+            raise
         finally:
             machine.teardown()
 
@@ -67,17 +57,8 @@ class Stepping(RuleBasedStateMachine):
     def look_at_all(self) -> None:
         """Fails where something does not hold."""
 
-    @initialize(chance=st.randoms(use_true_random=True))
-    def first(self, chance: Random) -> None:
-        self.begin(chance)
-
-    @invariant()
-    def all_holds(self) -> None:
-        self.look_at_all()
-
-    @rule(chance=st.randoms(use_true_random=True))
-    def step(self, chance: Random) -> None:
-        self.go_on(chance)
+    def teardown(self) -> None:
+        """Nothing is left of it."""
 
     def go_on(self, chance: Random) -> None:
         weights = {
@@ -89,6 +70,7 @@ class Stepping(RuleBasedStateMachine):
         choices = self.acts[name][-1]
         given = {what: one(chance) if callable(one) else chance.choice(one) for what, one in choices.items()}
         self.again = chance.random() < 0.25
-        tell(f"{name}({', '.join(f'{what}={one!r}' for what, one in given.items())}){' twice' if self.again else ''}")
+        arguments = ", ".join(f"{what}={one!r}" for what, one in given.items())
+        self.past.append(f"{name}({arguments}){' twice' if self.again else ''}")
         getattr(self, name)(**given)
         self.again = False

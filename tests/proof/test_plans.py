@@ -118,8 +118,6 @@ class Planned(Whole):
         plan, before = of_move(look_ := Projection(self.on.store), [look_.job(job.id)], priority, to), self.waiting()
         state, self.again = job.state, False
         expected = self.model.move(name, priority, to, asked := self.on.new("m"))
-        if expected[1]:
-            self.on.history.came(job.id, job.priority, to)
         assert self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked) == list(expected)
         assert [hit.state for hit in plan.hits] == ([state] if expected[1] else [])
         type(self).seen |= {("move", hit.state, to) for hit in plan.hits}
