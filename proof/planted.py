@@ -5,7 +5,6 @@ A judge that cannot say no proves nothing: `python -m proof planted` shows each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self
 
 import click
@@ -83,6 +82,7 @@ class Script:
         return self.note("info", "event", item=item, kind="Checked", success=success, fence=fence)
 
     def history(self, **left: list[str]) -> History:
+        """At its end somebody looks at what is `left`."""
         self.note("info", "left", **dict[str, Any](left))
         return History(self.events, {"limits": {"wide": 2}, "ticks": {"tick": 1}})
 
@@ -101,206 +101,190 @@ def _grab(type: str, process: str, script: Script | None = None) -> Script:
     return (script or Script()).note(type, "grab", process, instance="1", fence=1)
 
 
-RIGHT: dict[str, Callable[[], History]] = {
-    "two in line": lambda: _two().history(),
-    "two in a lane that takes two": lambda: (
+RIGHT = {
+    "two in line": _two().history(),
+    "two in a lane that takes two": (
         Script().begin("a", 1, "wide").begin("b", 2, "wide").end("b", 2).end("a", 1).history()
     ),
-    "one that was killed, and runs again": lambda: (
+    "one that was killed, and runs again": (
         _one().begin("a", 1, "k").begin("a", 2, "k", attempt=1).write("a", 2, "k").end("a", 2).is_("a").history()
     ),
-    "one that was stopped past its lease, and is refused": lambda: (
+    "one that was stopped past its lease, and is refused": (
         _one().submit("b", "k").begin("a", 1, "k").fault("stop", 5, victims=["1"])
         .begin("a", 2, "k").write("a", 2, "k").write("a", 1, "k", outcome="refused").end("a", 1, "fail").end("a", 2)
         .run("b", 3, "k").is_("a").is_("b").history()
     ),
-    "one that the store lost": lambda: (
-        _one().fault("lose", 1, loses=2).is_("a", "unknown").history()
-    ),
-    "a second that the store lost with its run, and so the end of the first": lambda: (
+    "one that the store lost": _one().fault("lose", 1, loses=2).is_("a", "unknown").history(),
+    "a second that the store lost with its run, and so the end of the first": (
         _one().submit("b", "k").run("a", 1, "k").run("b", 2, "k").fault("lose", 1, loses=2)
         .begin("a", 3, "k").write("a", 3, "k", outcome="known").end("a", 3).is_("a").is_("b", "unknown").history()
     ),
-    "one that waited for a message which the broker lost": lambda: (
+    "one that waited for a message which the broker lost": (
         Script().fault("hang", 1, drops=True).submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
     ),
-    "an update that an old master took, and lost": lambda: (
+    "an update that an old master took, and lost": (
         Script().update(1, a="x").fault("split", 1, way="split", loses=2).document(2).history()
     ),
-    "orders of one flush that a store lost, of which the later ran again": lambda: (
+    "orders of one flush that a store lost, of which the later ran again": (
         Script().add("b").add("a").fault("lose", 1, loses=2).run("orders/b", 1, "k").run("orders/a", 2, "k").history()
     ),
-    "a rollback whose process was lost": lambda: (
+    "a rollback whose process was lost": (
         Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail")
         .is_("a", "double_fault", fault="Lost").history()
     ),
-    "ticks": lambda: Script().tick("tick", 1, 1).tick("tick", 2, 2).tick("tick", 3, 3).history(),
-    "a second winner after the first was killed": lambda: (
+    "ticks": Script().tick("tick", 1, 1).tick("tick", 2, 2).tick("tick", 3, 3).history(),
+    "a second winner after the first was killed": (
         _grab("ok", "b", _grab("invoke", "b", _grab("invoke", "a").fault("kill", 1, killed=["a"]))).history()
     ),
-    "a node that is dead": lambda: (
+    "a node that is dead": (
         Script().note("info", "node", node="n1").fault("kill", 1, nodes=["n1"], gone=True).wait(60).dead("n1").history()
     ),
-    "a document, and a member that is behind and says so": lambda: (
+    "a document, and a member that is behind and says so": (
         Script().update(1, a="x").update(2, a="y").read(1, "r", stale=True).read(2).document(2, a="y")
         .document(2, member="n", a="y").history()
     ),
-    "orders while Redis' clock goes forward": lambda: (
+    "orders while Redis' clock goes forward": (
         Script().fault("set", 1, way="clock").add("b").add("a").run("orders/b", 1, "k").run("orders/a", 2, "k")
         .history()
     ),
-    "an item, and its event": lambda: (
-        Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1).history()
-    ),
-    "orders of two flushes": lambda: (
+    "an item, and its event": Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1).history(),
+    "orders of two flushes": (
         Script().add("b").run("orders/b", 1, "k").wait(5).add("a").run("orders/a", 2, "k").history()
     ),
-    "orders between which a flush was due": lambda: (
+    "orders between which a flush was due": (
         Script().add("c").wait(5).add("b").add("a").run("orders/c", 1, "k").run("orders/b", 2, "k")
         .run("orders/a", 3, "k").history()
     ),
 }  # fmt: skip
 
 # By the checker that has to say no.
-WRONG: dict[str, dict[str, Callable[[], History]]] = {
+WRONG = {
     "one_at_a_time": {
-        "two at once": lambda: (
-            Script().begin("a", 1, "k").begin("b", 2, "k").end("a", 1).end("b", 2).history()
-        ),
-        "two at once in the second of their lanes": lambda: (
+        "two at once": Script().begin("a", 1, "k").begin("b", 2, "k").end("a", 1).end("b", 2).history(),
+        "two at once in the second of their lanes": (
             Script().begin("a", 1, "k", "l").begin("b", 2, "m", "l").end("a", 1).end("b", 2).history()
         ),
-        "three in a lane that takes two": lambda: (
+        "three in a lane that takes two": (
             Script().begin("a", 1, "wide").begin("b", 2, "wide").begin("c", 3, "wide")
             .end("a", 1).end("b", 2).end("c", 3).history()
         ),
-        "two at once long after a fault": lambda: (
+        "two at once long after a fault": (
             Script().fault("stop", 5, halts=True).wait(60)
             .begin("a", 1, "k").begin("b", 2, "k").end("a", 1).end("b", 2).history()
         ),
-        "two at once while somebody else was stopped": lambda: (
+        "two at once while somebody else was stopped": (
             Script().begin("a", 1, "k").fault("stop", 9, victims=["2"]).begin("b", 2, "k").end("a", 1).end("b", 2)
             .history()
         ),
-        "two at once after a stop that is shorter than a lease": lambda: (
+        "two at once after a stop that is shorter than a lease": (
             Script().begin("a", 1, "k").fault("stop", 1, victims=["1"]).begin("b", 2, "k").end("a", 1).end("b", 2)
             .history()
         ),
-        "one that was stopped past its lease, and writes": lambda: (
+        "one that was stopped past its lease, and writes": (
             Script().begin("a", 1, "k").fault("stop", 9, victims=["1"]).begin("b", 2, "k").write("a", 1, "k")
             .end("a", 1).end("b", 2).history()
         ),
     },
     "in_order": {
-        "the second before the first": lambda: (
+        "the second before the first": (
             _one().submit("b", "k").run("b", 1, "k").run("a", 2, "k").is_("a").is_("b").history()
         ),
-        "the second before the last run of the first": lambda: (
+        "the second before the last run of the first": (
             _one().submit("b", "k").run("a", 1, "k").run("b", 2, "k").run("a", 3, "k").is_("a").is_("b").history()
         ),
     },
     "at_least_once": {
-        "one that waits for ever": lambda: _one().is_("a", "waiting").history(),
-        "one that nobody knows": lambda: _one().history(),
-        "one that was lost before the store lost anything": lambda: (
+        "one that waits for ever": _one().is_("a", "waiting").history(),
+        "one that nobody knows": _one().history(),
+        "one that was lost before the store lost anything": (
             _one().wait(60).fault("lose", 1, loses=2).is_("a", "unknown").history()
         ),
-        "one that was lost after the store had lost what it lost": lambda: (
+        "one that was lost after the store had lost what it lost": (
             Script().fault("lose", 1, loses=2).submit("a", "k").is_("a", "unknown").history()
         ),
-        "one that succeeded and never ran": lambda: _one().is_("a").history(),
-        "one that waited for a message which nobody lost": lambda: (
+        "one that succeeded and never ran": _one().is_("a").history(),
+        "one that waited for a message which nobody lost": (
             Script().submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
         ),
-        "one that failed and was to be rolled back": lambda: (
+        "one that failed and was to be rolled back": (
             Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail").is_("a", "failed").history()
         ),
-        "a rollback that failed by itself": lambda: (
+        "a rollback that failed by itself": (
             Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail")
             .is_("a", "double_fault", fault="ValueError").history()
         ),
     },
     "effects_once": {
-        "an effect twice": lambda: _two().write("a", 4, "k").history(),
-        "an effect that is missing": lambda: _one().begin("a", 1, "k").end("a", 1).is_("a").history(),
-        "a cell that took an older fence": lambda: Script().write("a", 2, "k").write("b", 1, "k").history(),
+        "an effect twice": _two().write("a", 4, "k").history(),
+        "an effect that is missing": _one().begin("a", 1, "k").end("a", 1).is_("a").history(),
+        "a cell that took an older fence": Script().write("a", 2, "k").write("b", 1, "k").history(),
     },
     "fences_grow": {
-        "one fence for two jobs": lambda: Script().run("a", 1, "k").run("b", 1, "l").history(),
-        "one fence for two attempts": lambda: (
-            Script().begin("a", 1, "k").begin("a", 1, "k", attempt=2).end("a", 1).history()
-        ),
-        "an older fence after a newer one": lambda: Script().run("a", 2, "k").run("b", 1, "k").history(),
+        "one fence for two jobs": Script().run("a", 1, "k").run("b", 1, "l").history(),
+        "one fence for two attempts": Script().begin("a", 1, "k").begin("a", 1, "k", attempt=2).end("a", 1).history(),
+        "an older fence after a newer one": Script().run("a", 2, "k").run("b", 1, "k").history(),
     },
     "ticks_once": {
-        "a tick twice": lambda: Script().tick("tick", 1, 1).tick("tick", 1, 2).history(),
-        "a schedule without any tick": lambda: Script().tick("other", 1, 1).history(),
-        "a tick that is missing": lambda: Script().tick("tick", 1, 1).tick("tick", 3, 2).history(),
+        "a tick twice": Script().tick("tick", 1, 1).tick("tick", 1, 2).history(),
+        "a schedule without any tick": Script().tick("other", 1, 1).history(),
+        "a tick that is missing": Script().tick("tick", 1, 1).tick("tick", 3, 2).history(),
     },
     "one_winner": {
-        "two winners": lambda: _grab("ok", "a", _grab("invoke", "b", _grab("invoke", "a"))).history(),
-        "a winner of what is complete": lambda: (
-            _grab("invoke", "b", _grab("ok", "a", _grab("invoke", "a"))).history()
-        ),
-        "two who complete it": lambda: _grab("ok", "b", _grab("ok", "a", _grab("invoke", "a"))).history(),
+        "two winners": _grab("ok", "a", _grab("invoke", "b", _grab("invoke", "a"))).history(),
+        "a winner of what is complete": _grab("invoke", "b", _grab("ok", "a", _grab("invoke", "a"))).history(),
+        "two who complete it": _grab("ok", "b", _grab("ok", "a", _grab("invoke", "a"))).history(),
     },
     "sorted_in_batches": {
-        "orders of one flush that ran as they came": lambda: (
+        "orders of one flush that ran as they came": (
             Script().add("b").add("a").run("orders/b", 1, "k").run("orders/a", 2, "k").history()
         ),
-        "orders that came long after a flush": lambda: (
+        "orders that came long after a flush": (
             Script().add("c").run("orders/c", 1, "k").wait(5).add("b").add("a").run("orders/b", 2, "k")
             .run("orders/a", 3, "k").history()
         ),
     },
     "documents_whole": {
-        "a version that is another elsewhere": lambda: Script().read(1).read(1, "t", "n").document(1).history(),
-        "half an update": lambda: Script().read(1, halves=True).document(1).history(),
-        "a read that is older than what an author knows": lambda: (
+        "a version that is another elsewhere": Script().read(1).read(1, "t", "n").document(1).history(),
+        "half an update": Script().read(1, halves=True).document(1).history(),
+        "a read that is older than what an author knows": (
             Script().update(2, a="x").read(1, "r").document(2, a="x").history()
         ),
-        "a read that is older than the one before": lambda: (
-            Script().read(2).read(1, "r").document(2).history()
-        ),
-        "a member that is behind, and counts as up to date": lambda: (
+        "a read that is older than the one before": Script().read(2).read(1, "r").document(2).history(),
+        "a member that is behind, and counts as up to date": (
             Script().update(2, a="x").read(1, "r", stale=True, is_in_set=True).document(2, a="x").history()
         ),
-        "an update that is gone": lambda: Script().update(1, a="x").document(1).history(),
-        "an update that is gone, and came after a split": lambda: (
+        "an update that is gone": Script().update(1, a="x").document(1).history(),
+        "an update that is gone, and came after a split": (
             Script().fault("split", 1, way="split", loses=2).update(1, a="x").document(1).history()
         ),
-        "an update that an older one has replaced": lambda: (
+        "an update that an older one has replaced": (
             Script().update(1, a="x").update(2, a="y").document(2, a="x").history()
         ),
-        "members that end with different versions": lambda: (
-            Script().document(1, "r").document(2, member="n").history()
-        ),
-        "members that never agree": lambda: Script().read(1).history(),
+        "members that end with different versions": Script().document(1, "r").document(2, member="n").history(),
+        "members that never agree": Script().read(1).history(),
     },
     "events_once": {
-        "an item without an event": lambda: Script().note("ok", "deliver", item="i").history(),
-        "an item with two": lambda: (
+        "an item without an event": Script().note("ok", "deliver", item="i").history(),
+        "an item with two": (
             Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1).checked("i", 1).history()
         ),
-        "an event of nobody": lambda: (
-            Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 2).history()
-        ),
-        "an event of a run that was killed": lambda: (
+        "an event of nobody": Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 2).history(),
+        "an event of a run that was killed": (
             Script().note("ok", "deliver", item="i").begin("i", 1, "i").checked("i", 1).history()
         ),
-        "a failure of what went well": lambda: (
+        "a failure of what went well": (
             Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1, success=False).history()
         ),
     },
     "nobody_healthy_dies": {
-        "a node that nobody harmed": lambda: Script().fault("kill", 1, nodes=["n2"], gone=True).dead("n1").history(),
-        "a node long after it was stopped": lambda: (
+        "a node that nobody harmed": Script().fault("kill", 1, nodes=["n2"], gone=True).dead("n1").history(),
+        "a node long after it was stopped": (
             Script().fault("stop", 5, nodes=["n1"], victims=["1"]).wait(60).dead("n1").history()
         ),
     },
     "nothing_left": {
-        "a key without an owner": lambda: _two().history(keys=["proof:lock:k"]),
-        "nobody looked": lambda: History(_two().events),
+        "a key without an owner": _two().history(keys=["proof:lock:k"]),
+        "nobody looked": History(_two().events),
     },
 }  # fmt: skip
 
@@ -309,13 +293,13 @@ WRONG: dict[str, dict[str, Callable[[], History]]] = {
 def planted() -> None:
     """Show the judges histories that are wrong, and some that are right: each of them says no where it must."""
     red = 0
-    for name, make in RIGHT.items():
-        said = [checker for checker, places in judge(make()).items() if places]
+    for name, history in RIGHT.items():
+        said = [checker for checker, places in judge(history).items() if places]
         red += bool(said)
         click.echo(f"{'RED ' if said else 'ok  '} right: {name} {said or ''}")
     for checker, histories in WRONG.items():
-        for name, make in histories.items():
-            no = judge(make())[checker]
+        for name, history in histories.items():
+            no = judge(history)[checker]
             red += not no
             click.echo(f"{'ok  ' if no else 'RED '} {checker}: {name}")
     raise SystemExit(red > 0)

@@ -17,16 +17,16 @@ def test_each_checker_has_wrong_histories() -> None:
 
 @pytest.mark.parametrize(("checker", "name"), PLANTED, ids=[name for _, name in PLANTED])
 def test_a_checker_says_no_to(checker: str, name: str) -> None:
-    assert judge(WRONG[checker][name]())[checker]
+    assert judge(WRONG[checker][name])[checker]
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_no_checker_says_no_to(name: str) -> None:
-    assert not any(judge(RIGHT[name]()).values())
+    assert not any(judge(RIGHT[name]).values())
 
 
 def test_a_history_is_kept_and_read_as_it_was(tmp_path: Path) -> None:
-    history = RIGHT["ticks"]()
+    history = RIGHT["ticks"]
     history.save(tmp_path / "history.json")
     read = History.load(tmp_path / "history.json")
     assert (read.events, read.about, read.checksum) == (history.events, history.about, history.checksum)
