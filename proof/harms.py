@@ -231,8 +231,7 @@ def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterato
 @fault("kill", "member", 3, (0, 3), on=("documents",))
 def kill_a_member(world: World, chance: random.Random) -> Iterator[Any]:
     """At once, or at a step of its next version."""
-    assert world.members
-    member = chance.choice(world.members.all)
+    member = world.member(chance)
     member.kill()
     if chance.random() < 0.7:
         member.start(chance.choice(STEPS))
@@ -243,8 +242,7 @@ def kill_a_member(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("stop", "member", 2, (0, 5), on=("documents",))
 def stop_a_member(world: World, chance: random.Random) -> Iterator[Any]:
-    assert world.members
-    member = chance.choice(world.members.all)
+    member = world.member(chance)
     member.pause()
     yield {}
     member.resume()
@@ -252,8 +250,7 @@ def stop_a_member(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("full", "member", 1, (0, 3), on=("documents",))
 def fill_the_disk_of_a_member(world: World, chance: random.Random) -> Iterator[Any]:
-    assert world.members
-    member = chance.choice(world.members.all)
+    member = world.member(chance)
     member.fill()
     yield {}
     member.fill(False)

@@ -19,7 +19,7 @@ from coordinator.local.redis import _programs
 from coordinator.scheduler.entry import Entry
 from proof import LEASE, LIMIT, WIDE
 from proof.documents import MEMBERS, PREFIX
-from proof.members import Members
+from proof.members import Member, Members
 from proof.witness import Witness
 from tests.harness.failover import behind
 from tests.harness.fleet import ALONE, Fleet, Worker
@@ -168,6 +168,10 @@ class World:
         while len(living := self.living()) < NODES:
             self.join()
         return chance.choice(living)
+
+    def member(self, chance: random.Random) -> Member:
+        assert self.members
+        return chance.choice(self.members.all)
 
     def beat(self) -> None:
         """Some have a clock that is an hour wrong."""
