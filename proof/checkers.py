@@ -349,8 +349,9 @@ def looks(history: History) -> dict[str, Look]:
 
 def judge(history: History, all_look: bool = False) -> dict[str, list[Wrong]]:
     """What each checker finds wrong, by its name; `all_look`: also that it had nothing to look at."""
-    found = {name: look.wrong for name, look in looks(history).items()}
-    for name, look in looks(history).items() if all_look else ():
+    looked = looks(history)
+    found = {name: look.wrong for name, look in looked.items()}
+    for name, look in looked.items() if all_look else ():
         if not look.at and OF_WORLD.get(name, "") in ("", *history.about["world"]):
             found[name] = [Wrong(-1, "it had nothing to look at")]
     return found
