@@ -4,12 +4,15 @@
 here, where it must pass. LEFT_OUT: commits that mended something too, and why they are no rows.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
+
+GAP = "\n…\n"
 
 
 class Fault(NamedTuple):
-    """`commit`: the one that mended it. `place`: a file, in which `old` stands once; the fault has `new` there.
-    `story`: what happened; `found`: by what.
+    """`commit`: the one that mended it. `place`: a file, in which `old` stands once; the fault has `new` there. The
+    texts of a guard in two parts have a GAP each. `story`: what happened; `found`: by what.
     """
 
     name: str
@@ -20,6 +23,9 @@ class Fault(NamedTuple):
     test: str
     story: str
     found: str
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        return zip(self.old.split(GAP), self.new.split(GAP), strict=True)
 
 
 # fmt: off
@@ -197,49 +203,8 @@ FAULTS = [
     ),
     Fault(
         "a-new-version-counts-since-1970", "08d7eae", "coordinator/scheduler/sources.py",
-        "        return self.base != self.digest or any(plan.last is None for plan in self.plans.values())\n"
-        "\n"
-        "    def again(self, others: Mapping[str, str] = NONE) -> bool:\n"
-        "        \"\"\"Read the source; True when its version is new. An error changes nothing, and the beat logs "
-        "it once.\n"
-        "\n"
-        "        `others`: the schedules that operators gave entries instead of their own.\n"
-        "        \"\"\"\n"
-        "        try:\n"
-        "            version, entries = self.read()\n"
-        "            plans = {} if version == self.version else _planned(entries, others)\n"
-        "        except Exception as error:\n"
-        "            if self.trouble != repr(error):\n"
-        "                logger.exception(\"cannot read the schedule source %s; its %d entries stay\", "
-        "self.name, len(self.all))\n"
-        "            self.trouble = repr(error)\n"
-        "            return False\n"
-        "        self.trouble = \"\"\n"
-        "        if version == self.version:\n"
-        "            return False\n"
-        "        self.version, self.all = version, {name: plan.after(self.all.get(name)) for name, plan in "
-        "plans.items()}",
-        "        return self.base != self.digest\n"
-        "\n"
-        "    def again(self, others: Mapping[str, str] = NONE) -> bool:\n"
-        "        \"\"\"Read the source; True when its version is new. An error changes nothing, and the beat logs "
-        "it once.\n"
-        "\n"
-        "        `others`: the schedules that operators gave entries instead of their own.\n"
-        "        \"\"\"\n"
-        "        try:\n"
-        "            version, entries = self.read()\n"
-        "            plans = {} if version == self.version else _planned(entries, others)\n"
-        "        except Exception as error:\n"
-        "            if self.trouble != repr(error):\n"
-        "                logger.exception(\"cannot read the schedule source %s; its %d entries stay\", "
-        "self.name, len(self.all))\n"
-        "            self.trouble = repr(error)\n"
-        "            return False\n"
-        "        self.trouble = \"\"\n"
-        "        if version == self.version:\n"
-        "            return False\n"
-        "        self.version, self.all = version, plans",
+        " or any(plan.last is None for plan in self.plans.values())" + GAP +
+        "{name: plan.after(self.all.get(name)) for name, plan in plans.items()}", GAP + "plans",
         "tests/coordinator/scheduler/test_schedule_versions.py::"
         "test_a_new_version_with_the_same_entries_changes_nothing",
         "A schedule source had a new version and the same entries. The beat counted each instant since 1970, "

@@ -58,9 +58,11 @@ def without_its_guard(fault: Fault) -> Run:
         shutil.copytree(ROOT, tree, ignore=APART, symlinks=True)
         place = tree / fault.place
         text = place.read_text()
-        if text.count(fault.old) != 1:
-            raise LookupError(f"{fault.name}: {fault.old!r} is not there once in {fault.place}")
-        place.write_text(text.replace(fault.old, fault.new))
+        for old, new in fault.parts():
+            if text.count(old) != 1:
+                raise LookupError(f"{fault.name}: {old!r} is not there once in {fault.place}")
+            text = text.replace(old, new)
+        place.write_text(text)
         return run(tree, fault.test)
 
 
