@@ -1,6 +1,7 @@
 """The RabbitMQ of the tests: loopback ports, a folder and an epmd of its own, all gone at the end."""
 
 import os
+import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -14,6 +15,25 @@ from tests.harness.ports import free_port
 from tests.harness.server import Server, program
 
 PLACES = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin"
+# In the server itself: it says what the code that comes is worth, a connection each. Wrong code ends it.
+LISTENER = """
+Asker = self(),
+spawn(fun() ->
+  {ok, Port} = gen_tcp:listen(PORT, [binary, {packet, 4}, {active, false}, {ip, {127, 0, 0, 1}}, {reuseaddr, true}]),
+  Asker ! listening,
+  (fun Loop() ->
+    {ok, Connection} = gen_tcp:accept(Port),
+    {ok, Code} = gen_tcp:recv(Connection, 0),
+    {ok, Tokens, _} = erl_scan:string(binary_to_list(Code)),
+    {ok, Parsed} = erl_parse:parse_exprs(Tokens),
+    {value, Value, _} = erl_eval:exprs(Parsed, []),
+    ok = gen_tcp:send(Connection, io_lib:format("~p", [Value])),
+    ok = gen_tcp:close(Connection),
+    Loop()
+  end)()
+end),
+receive listening -> ok end.
+"""
 
 
 class Broker(NamedTuple):
@@ -59,6 +79,7 @@ class RabbitServer(Server):
         super().__init__(folder / "log")
         self.folder = folder
         self._epmd: subprocess.Popen[bytes] | None = None
+        self._listener = free_port()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "plugins").write_text("[].\n")
         self._environ = (
@@ -101,10 +122,25 @@ class RabbitServer(Server):
         return {part.strip(' \n[]<>"') for part in found.split(",")} - {""}
 
     def evaluate(self, code: str) -> str:
-        argv = [program("rabbitmqctl", PLACES), "eval", code]
-        done = subprocess.run(argv, **self.options(), capture_output=True, text=True, timeout=60)
-        assert not done.returncode, done.stdout + done.stderr
-        return done.stdout
+        """The value of Erlang's code in the server. Each `rabbitmqctl` starts an Erlang of its own, which costs as much
+        as a worker, so one of them starts a listener for all that follow.
+        """
+        try:
+            return self._heard(code)
+        except ConnectionRefusedError:  # it has just started
+            argv = [program("rabbitmqctl", PLACES), "eval", LISTENER.replace("PORT", str(self._listener))]
+            done = subprocess.run(argv, **self.options(), capture_output=True, text=True, timeout=60)
+            assert not done.returncode, done.stdout + done.stderr
+            return self._heard(code)
+
+    def _heard(self, code: str) -> str:
+        with socket.create_connection(("127.0.0.1", self._listener), timeout=60) as connection:
+            said = code.encode()
+            connection.sendall(len(said).to_bytes(4, "big") + said)
+            with connection.makefile("rb") as answer:
+                value = answer.read()[4:].decode()
+        assert value, f"the server cannot evaluate {code}: {self.log.read_text()[-3000:]}"
+        return value
 
     def options(self) -> dict[str, Any]:
         return {"env": self._environ, "cwd": self.folder}
