@@ -46,7 +46,7 @@ class Stepping:
                 machine.go_on(chance)
                 machine.look_at_all()
         except Exception as error:
-            error.add_note("\n".join(machine.past))
+            error.add_note("\n".join([f"course {number}:", *machine.past]))
             raise
         finally:
             machine.teardown()

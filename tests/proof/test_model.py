@@ -15,6 +15,7 @@ from proof.model.steps import Stepping
 from proof.model.wholes import Whole
 from tasks.documents.library import text_of
 from tests.harness.functions import ALL, tables_in
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 from tests.test_floors import imports
 
@@ -48,7 +49,7 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
             used.update(self.on.store.used)
             super().teardown()
 
-    for number in range(70):  # `python -m proof model` has more, and longer ones
+    for number in range(long(50, 300)):  # those of tests/proof/test_why.py and test_plans.py hold it, too
         Here.course(number, 60)
     assert {step.name for step in ALL if touches_jobs(step.file)} - NOT_DRIVEN.keys() - GRABS <= used
 
@@ -61,7 +62,9 @@ def touches_jobs(file: str) -> bool:
     return not (called and tables_in(text_of(file)) <= tables) or bool(re.search(rf"'({'|'.join(KEYS)}):?'", text))
 
 
-@pytest.mark.parametrize(("machine", "courses"), [(Grabbing, 60), (GrabbingJobs, 30), (Starts, 40)])
+@pytest.mark.parametrize(
+    ("machine", "courses"), [(Grabbing, long(20, 60)), (GrabbingJobs, long(12, 30)), (Starts, long(8, 40))]
+)
 def test_grabs_and_first_fences_are_as_their_models_say(
     redis_server: RedisServer, machine: type[Stepping], courses: int
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from proof.model.clock import library
 from proof.model.mutants.mutant import Mutant
 from proof.model.steps import Stepping
-from proof.mutants import FEW, OFTEN, SELDOM, killer
+from proof.mutants import FEW, OFTEN, SELDOM, courses_of, killer
 from tests.harness.redis import RedisServer
 
 
@@ -19,4 +19,4 @@ def test_each_mutant_has_its_place_and_no_two_are_the_same() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("machine", "mutant"), OFTEN, ids=[mutant.why for _, mutant in OFTEN])
 def test_the_model_sees_that(machine: type[Stepping], mutant: Mutant, redis_server: RedisServer) -> None:
-    assert killer(redis_server.url(9), mutant, machine, range(FEW))
+    assert killer(redis_server.url(9), mutant, machine, courses_of(mutant, FEW))
