@@ -31,13 +31,14 @@ from tests.harness.waiting import wait_until
 
 TESTS = Path(__file__).parent
 os.environ.setdefault("PYTHONPATH", str(TESTS / "harness" / "lean"))  # of the processes that tests start
-TOGETHER = "tests/fleet/shared/"
+# Files of which one process runs all tests, since these share what is dear to start: a node, a Chromium.
+TOGETHER = ("tests/fleet/shared/", "tests/coordinator/dashboard/test_browser.py", "tests/tasks/pages/")
 ON_RABBITMQ = "rabbitmq"
 
 
 class Scheduling(LoadScopeScheduling):
-    """Test processes are given one test at a time, but whole files where the tests of a file share a node, and one of
-    them all that wants a RabbitMQ.
+    """Test processes are given one test at a time, but whole files where their tests share something, and one of them
+    all that wants a RabbitMQ.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -60,15 +61,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where many run at a time: those with processes first, since they take longest, and the many short ones fill the
-    last minute evenly. The first come in an order that means nothing: so those which work and those which wait run side
-    by side.
+    """Where many run at a time: those with processes and whole files first, since they take longest, and the many short
+    ones fill the last minute evenly. The first come in an order that means nothing: so those which work and those which
+    wait run side by side.
     """
     if not hasattr(config, "workerinput"):
         return
 
     def place(item: pytest.Item) -> tuple[bool, int]:
-        long = item.path.is_relative_to(TESTS / "fleet")
+        long = item.nodeid.startswith(("tests/fleet/", *TOGETHER))
         return not long, crc32(_scope(item.nodeid).encode()) if long else 0
 
     items.sort(key=place)
