@@ -3,6 +3,7 @@
 Each test that used the coordinator's Redis ends with a look for keys that nobody owns any more.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +74,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return not long, crc32(_scope(item.nodeid).encode()) if long else 0
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """The collector of garbage would look at four thousand tests again and again: while they are made, and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # The timeout bounds each of setup, call and teardown. One for all of them (timeout_func_only = false) may strike while

@@ -47,8 +47,9 @@ def serious(tab: Page) -> list[Any]:
 
 
 def hold_sound(tab: Page, path: str, scrolls: bool = False) -> None:
-    """The page fits a telephone and a window, light and dark. `scrolls`: a table in it may be wider. A tab that has seen
-    a page looks at the next one at a third of the cost.
+    """The page fits a telephone and a window, light and dark. `scrolls`: a table in it may be wider.
+
+    A tab that has seen a page looks at the next one at a third of the cost.
     """
     tab.goto(path)
     for width, colours in ((360, "light"), (1280, "dark")):
