@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from coordinator import Coordinator, Sorter
 from coordinator.cli.main import cli
+from coordinator.locks.leases import holding
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from tests.harness.command import Call
@@ -90,6 +91,13 @@ def pytest_collection() -> Iterator[None]:
 # The timeout bounds each of setup, call and teardown. One for all of them (timeout_func_only = false) may strike while
 # pytest makes or sends the report between them, which ends the test process, and leaves a teardown after it unbounded.
 pytest_runtest_setup = pytest_runtest_teardown = pytest_timeout.pytest_runtest_call
+
+
+@pytest.fixture(autouse=True)
+def _own_locks() -> Iterator[None]:
+    """Grabs that a test leaves open are not held by the next one."""
+    yield
+    holding.set(())
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,8 @@ def test_a_name_that_cannot_be_one_is_refused_and_says_which(coordinator: Coordi
 def test_names_of_any_script_and_length_are_their_own_instances(coordinator: Coordinator) -> None:
     names = [("a@b", "c"), ("a", "b@c"), ("a/b", "c"), ("a", "b/c"), ("日" * LONGEST, "ж" * LONGEST)]
     for key, instance in names:
+        before = coordinator.store.now()
+        wait_until(lambda before=before: coordinator.store.now() > before)
         with coordinator.grab(key, instance, "ö" * LONGEST) as grab:
             assert grab.won
     assert {(one.key, one.instance) for one in coordinator.grabs()} == set(names)

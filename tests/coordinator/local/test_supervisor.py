@@ -176,5 +176,5 @@ def test_a_stop_says_at_once_and_each_second_for_whom_it_waits(tmp_path: Path) -
     specs = [ChildSpec(name, argv, stop_timeout=2.5) for name, argv in (("quick", SLEEP), ("deaf", DEAF))]
     with Supervisor(specs, tmp_path, waits=told.append) as supervisor:
         said(supervisor, 1)
-    assert told[0] in (["quick", "deaf"], ["deaf"]), "on a busy machine one that is quick has ended by then"
-    assert told[1:] == [["deaf"]] * 3
+    both = [["quick", "deaf"]] if told[0] != ["deaf"] else []  # one that is quick may have ended by then
+    assert told == both + [["deaf"]] * 3
