@@ -206,7 +206,7 @@ def refresh(
     Raises UnknownMember, and ValueError for a member that cannot be synchronized. Where the list cannot be read, the
     node decides that takes the request in.
     """
-    from tasks import requests  # with the tasks of a sync come httpx and its own
+    from tasks import requests  # the tasks of a sync load httpx
 
     with suppress(NodelistUnreadable, UnusableDatabase):
         listed = service().nodelist.listed().get(member)
