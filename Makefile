@@ -27,7 +27,7 @@ NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 # What a server tells that has functions; Valkey 7.2 leaves its name out.
 NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
 # The judges, TLC, Celery alone beside this library, and then as many seeds as fit.
-PROOF := planted spec 'peers --only plain --only celery-coordinator' '--minutes 22'
+PROOF := planted spec 'peers --only plain --only celery-coordinator' '--minutes 25'
 TYPED := $(wildcard coordinator tasks examples/batches examples/demo proof)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.

@@ -1,25 +1,21 @@
 """What `doctor` says of the service: of its documents, of what members propose, of events that wait."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from shlex import quote
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from coordinator import Finding
-from tasks import events, instants
+from tasks import instants
 from tasks.app import NODELIST, coordinator, documents
-from tasks.database import UnusableDatabase
 from tasks.nodelist.entries import KEPT, Kept
-from tasks.service import service
+from tasks.settings import Settings
 
 
 def findings() -> Iterator[Finding]:
     yield from documents.findings()
     yield from _proposals()
-    with suppress(SQLAlchemyError, UnusableDatabase, OSError):  # the catalog is away: that is none of Redis' faults
-        yield from _events()
+    if task := Settings.from_environment().on_object:
+        yield from _events(task)
 
 
 def _proposals() -> Iterator[Finding]:
@@ -33,11 +29,17 @@ def _proposals() -> Iterator[Finding]:
             yield Finding("warning", "member.proposes", f"member {member}", wait, fix)
 
 
-def _events() -> Iterator[Finding]:
-    task = service().settings.on_object
-    if not task:
+def _events(task: str) -> Iterator[Finding]:
+    """Nothing where the catalog is away: that is none of Redis' faults."""
+    from sqlalchemy.exc import SQLAlchemyError  # most services declare no task, and `status` starts sooner without
+
+    from tasks import events
+    from tasks.database import UnusableDatabase
+
+    try:
+        count, since = events.waiting()
+    except (SQLAlchemyError, UnusableDatabase, OSError):
         return
-    count, since = events.waiting()
     if since and instants.now() - since > timedelta(seconds=coordinator.settings.long_wait):
         message = f"it has not heard of {count} events of objects, the first of {instants.shown(since)}"
         yield Finding("warning", "events.late", f"task {task}", message, "coordinator jobs --key object/")
