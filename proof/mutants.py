@@ -1,6 +1,6 @@
 """Mutants: defects of the library, each killed by a machine beside its model, and the faults of the past beside them.
 
-`python -m proof mutants` writes what killed each into the table of docs/proof-mutants.md.
+docs/proof-mutants.md has them: a row says what to plant, and `python -m proof mutants` adds what killed it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,82 +23,92 @@ from proof.faults import FAULTS, IMAGINED, Fault
 from proof.model.clock import library
 from proof.model.grabbing import Grabbing
 from proof.model.grabbing_jobs import GrabbingJobs
-from proof.model.mutants import endings, grabs, lanes, sorters, starts, takings, wardens
-from proof.model.mutants.mutant import Mutant
+from proof.model.mutant import Mutant
 from proof.model.starts import Starts
 from proof.model.steps import Stepping
 from proof.model.wholes import Whole
 from proof.planting import ROOT, show, without_its_guard
 from tests.harness.redis import RedisServer
 
-LANES = (lanes, takings, endings, sorters, wardens)
-MACHINES: dict[type[Stepping], list[Mutant]] = {
-    Whole: [mutant for module in LANES for mutant in module.MUTANTS],
-    Grabbing: grabs.MUTANTS,
-    GrabbingJobs: grabs.OF_JOBS,
-    Starts: starts.MUTANTS,
-}
-OFTEN = [(machine, mutant) for machine, mutants in MACHINES.items() for mutant in mutants]
-SELDOM: list[tuple[type[Stepping], Mutant]] = [(Whole, mutant) for module in LANES for mutant in module.SELDOM]
+MACHINES: dict[str, type[Stepping]] = {one.__name__: one for one in (Whole, Grabbing, GrabbingJobs, Starts)}
 STEPS, FEW, MANY = 60, 400, 1600
 
 PAGE = ROOT / "docs" / "proof-mutants.md"
 SURVIVES = "**survives**"
 
 
-def killer(url: str, mutant: Mutant, machine: type[Stepping], courses: Iterable[int]) -> str:
-    """What the machine said to it; empty: it survives."""
-    faulty = type("Faulty", (machine,), {"url": url, "mutant": mutant, "exact": False})
-    with redis.Redis.from_url(url) as client:
-        client.function_load(library(mutant).text, replace=True)
-        try:
-            for number in courses:
-                faulty.course(number, STEPS)  # type: ignore[attr-defined]
-        except InvalidJob:
-            raise  # the machine is at fault
-        except (AssertionError, CoordinatorError, redis.exceptions.ResponseError) as error:
-            where = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "/model/" in frame.filename]
-            said = re.sub(r"[`|]", "", str(error).partition("\n")[0])
-            return f"{machine.__name__}.{where[-1]}, course {number}" + (f": `{said:.70}`" if said else "")
-        finally:
-            client.function_delete(library(mutant).name)
-    return ""
+class Row(NamedTuple):
+    """`about`: its cells up to what killed it, which name it. `killed`: the other two, as the last run wrote them."""
+
+    title: str
+    about: str
+    killed: str
 
 
-def courses_of(mutant: Mutant, most: int) -> Iterator[int]:
-    """First the one that killed it when its row was written, since it is likely to do so again; then so many."""
-    row = rows().get(_first_cells(mutant.place, mutant.why), "")
-    yield from map(int, re.findall(r", course (\d+)", row)[:1])
-    yield from range(most)
+def rows() -> list[Row]:
+    """Of all tables of the page."""
+    parts = ((part.partition("\n")[0], part) for part in PAGE.read_text().split("\n## ")[1:])
+    return [
+        Row(title, about, killed)
+        for title, part in parts
+        for about, killed in re.findall(r"^(\| `.*\|)([^|]*\|[^|]*\|)$", part, re.MULTILINE)
+    ]
+
+
+class Planted(NamedTuple):
+    """A mutant, and the machine that is to kill it. `seldom`: courses meet it too seldom for the suite."""
+
+    machine: type[Stepping]
+    mutant: Mutant
+    seldom: bool
+    row: Row
+
+    def courses(self) -> Iterator[int]:
+        """First the one that killed it when its row was written, since it is likely to do so again."""
+        yield from map(int, re.findall(r", course (\d+)", self.row.killed)[:1])
+        yield from range(MANY if self.seldom else FEW)
+
+    def kill(self, url: str) -> str:
+        """What the machine said to it; empty: it survives."""
+        mutant = self.mutant
+        faulty = type("Faulty", (self.machine,), {"url": url, "mutant": mutant, "exact": False})
+        with redis.Redis.from_url(url) as client:
+            client.function_load(library(mutant).text, replace=True)
+            try:
+                for number in self.courses():
+                    faulty.course(number, STEPS)  # type: ignore[attr-defined]
+            except InvalidJob:
+                raise  # the machine is at fault
+            except (AssertionError, CoordinatorError, redis.exceptions.ResponseError) as error:
+                frames = traceback.extract_tb(error.__traceback__)
+                where = [frame.name for frame in frames if "/model/" in frame.filename]
+                said = re.sub(r"[`|]", "", str(error).partition("\n")[0])
+                return f"{self.machine.__name__}.{where[-1]}, course {number}" + (f": `{said:.70}`" if said else "")
+            finally:
+                client.function_delete(library(mutant).name)
+        return ""
+
+
+def mutants_of_page() -> Iterator[Planted]:
+    """Those of the tables whose title names a machine."""
+    for row in rows():
+        if machine := re.search(r"\(`(\w+)`\)", row.title):
+            mutant = Mutant.of(*(cell.strip() for cell in row.about.split("|")[1:-1]))
+            yield Planted(MACHINES[machine[1]], mutant, "seldom" in row.title, row)
 
 
 class Case(NamedTuple):
-    """`kill`: says what killed it, or "" where nothing did."""
+    """`about`: as in its row. `kill`: says what killed it, or "" where nothing did."""
 
-    name: str
-    breaks: str
+    about: str
     kill: Callable[[str], str]
-
-    @property
-    def first_cells(self) -> str:
-        return _first_cells(self.name, self.breaks)
-
-
-def _first_cells(name: str, breaks: str) -> str:
-    return f"| `{name}` | {breaks} |"
 
 
 def cases() -> list[Case]:
     """All mutants, by machines and then by judges, and all faults."""
-    machines = [(machine, mutant, FEW) for machine, mutant in OFTEN]
-    machines += [(machine, mutant, MANY) for machine, mutant in SELDOM]
-    planted = [
-        Case(
-            mutant.place, mutant.why, partial(killer, mutant=mutant, machine=machine, courses=courses_of(mutant, most))
-        )
-        for machine, mutant, most in machines
-    ]
-    return planted + [Case(fault.name, fault.story, partial(_by_its_test, fault)) for fault in (*IMAGINED, *FAULTS)]
+    planted = [Case(one.row.about, one.kill) for one in mutants_of_page()]
+    faults = (*IMAGINED, *FAULTS)
+    return planted + [Case(f"| `{one.name}` | {one.story} |", partial(_by_its_test, one)) for one in faults]
 
 
 def _by_its_test(fault: Fault, url: str) -> str:
@@ -107,11 +117,6 @@ def _by_its_test(fault: Fault, url: str) -> str:
         return f"`{fault.test}`" if show(fault) else ""
     done = without_its_guard(fault)
     return f"{fault.test}: `{done.said.split(' | ')[5]}`" if done.failed else ""
-
-
-def rows() -> dict[str, str]:
-    """The rows of the page as it stands, by their first two cells."""
-    return dict(re.findall(r"^(\| `[^|]*` \|[^|]*\|)(.*)$", PAGE.read_text(), re.MULTILINE))
 
 
 @click.command("model")
@@ -135,28 +140,28 @@ def model(first: int | None, courses: int) -> None:
 
 @click.command("mutants")
 @click.option("--part", default="1/1", show_default=True, help="I/N: the I-th of N portions.")
-@click.option("--new", is_flag=True, help="Only those of which the table has no row.")
+@click.option("--new", is_flag=True, help="Only those of which the page does not say yet what killed them.")
 def mutants(part: str, new: bool) -> None:
     """Plant each mutant and each fault of the past, and write what killed it into docs/proof-mutants.md. A survivor is
     red: status 1.
     """
     number, of = map(int, part.split("/"))
-    every, known, alive = cases(), rows(), 0
-    chosen = [case for case in every if not (new and case.first_cells in known)][number - 1 :: of]
+    alive, known = 0, {row.about for row in rows() if row.killed.strip(" |")}
+    chosen = [case for case in cases() if not (new and case.about in known)][number - 1 :: of]
     with tempfile.TemporaryDirectory(prefix="proof-mutants-") as folder, RedisServer(Path(folder)) as server:
         for case in chosen:
             began = time.monotonic()
             killed = case.kill(server.url(9))
             seconds = time.monotonic() - began
             alive += not killed
-            click.echo(f"{'dead ' if killed else 'LIVES'} {seconds:6.1f} s  {case.name}: {case.breaks} | {killed}")
-            _write(every, {case.first_cells: f" {killed or SURVIVES} | {seconds:.1f} |"})
+            click.echo(f"{'dead ' if killed else 'LIVES'} {seconds:6.1f} s  {case.about} {killed}")
+            _write(case.about, f" {killed or SURVIVES} | {seconds:.1f} |")
     click.echo(f"{len(chosen)} planted, {alive} survive")
     raise SystemExit(alive > 0)
 
 
-def _write(every: list[Case], more: dict[str, str]) -> None:
-    """After each, so that a portion that is broken off leaves what it has seen."""
-    known = {**rows(), **more}
-    lines = [case.first_cells + known[case.first_cells] for case in every if case.first_cells in known]
-    PAGE.write_text("\n".join([PAGE.read_text().partition("\n| `")[0].rstrip(), *lines, ""]))
+def _write(about: str, killed: str) -> None:
+    """After each, so that a portion that is broken off leaves what it has seen. A fault that is new comes last."""
+    text = PAGE.read_text()
+    known = [line for line in text.splitlines() if line.startswith(about)]
+    PAGE.write_text(text.replace(known[0], about + killed) if known else f"{text}{about}{killed}\n")

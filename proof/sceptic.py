@@ -80,9 +80,9 @@ def _cause(seed: Listed) -> str:
 
 def _killed() -> Iterator[str]:
     """Of the mutants and of the faults, as the table of docs/proof-mutants.md has them."""
-    table, every = rows(), cases()
+    table, every = {row.about: row.killed for row in rows()}, cases()
     for what, some in (("mutants", every[: -len(FAULTS)]), ("faults", every[-len(FAULTS) :])):
-        ends = [table[case.first_cells] for case in some if case.first_cells in table]
+        ends = [table[case.about] for case in some if table.get(case.about, "").strip(" |")]
         dead = sum(SURVIVES not in end for end in ends)
         yield f"of {len(some)} {what} [{len(ends)} were planted, {dead} killed](proof-mutants.md)"
 

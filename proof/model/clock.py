@@ -11,7 +11,7 @@ from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.store.library import Library, assemble, text_of
 from coordinator.store.wire import Arg
-from proof.model.mutants.mutant import Mutant
+from proof.model.mutant import Mutant
 from proof.model.record import BEGINNING
 
 _CLOCK = """

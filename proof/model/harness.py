@@ -13,7 +13,7 @@ from proof.model.clock import Clocked
 from proof.model.invariants import broken
 from proof.model.lanes import Node
 from proof.model.mirror import differences
-from proof.model.mutants.mutant import Mutant
+from proof.model.mutant import Mutant
 from proof.model.operators import Model
 from proof.model.raw import Dump
 from proof.model.record import Job

@@ -12,7 +12,7 @@ import redis
 from coordinator.settings import Settings
 from proof.model.clock import Clocked
 from proof.model.lanes import Lanes
-from proof.model.mutants.mutant import Mutant
+from proof.model.mutant import Mutant
 from proof.model.steps import Stepping, act
 
 HOUR = 3_600_000

@@ -15,7 +15,7 @@ from kombu.utils.json import dumps
 
 from coordinator.settings import Settings
 from proof.model.clock import Clocked
-from proof.model.mutants.mutant import Mutant
+from proof.model.mutant import Mutant
 from proof.model.raw import Dump
 from proof.spec.check import HERE, LATE, World, tlc
 from tests.harness.hand_node import Puppet, Taken

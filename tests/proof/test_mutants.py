@@ -3,20 +3,20 @@
 import pytest
 
 from proof.model.clock import library
-from proof.model.mutants.mutant import Mutant
-from proof.model.steps import Stepping
-from proof.mutants import FEW, OFTEN, SELDOM, courses_of, killer
+from proof.mutants import Planted, mutants_of_page
 from tests.harness.redis import RedisServer
+
+OFTEN = [one for one in mutants_of_page() if not one.seldom]
 
 
 def test_each_mutant_has_its_place_and_no_two_are_the_same() -> None:
-    mutants = [mutant for _, mutant in [*OFTEN, *SELDOM]]
+    mutants = [one.mutant for one in mutants_of_page()]
     assert (
         len({mutant.why for mutant in mutants}) == len({library(mutant).digest for mutant in mutants}) == len(mutants)
     )
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("machine", "mutant"), OFTEN, ids=[mutant.why for _, mutant in OFTEN])
-def test_the_model_sees_that(machine: type[Stepping], mutant: Mutant, redis_server: RedisServer) -> None:
-    assert killer(redis_server.url(9), mutant, machine, courses_of(mutant, FEW))
+@pytest.mark.parametrize("planted", OFTEN, ids=[one.mutant.why for one in OFTEN])
+def test_the_model_sees_that(planted: Planted, redis_server: RedisServer) -> None:
+    assert planted.kill(redis_server.url(9))

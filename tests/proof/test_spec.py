@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proof.mutants import OFTEN
+from proof.mutants import mutants_of_page
 from proof.spec.check import GAPS, HERE, HOLDS, WHOLE, World, check, kept
 from proof.spec.course import drawn, followed
 from tests.harness.redis import RedisServer
@@ -47,7 +47,7 @@ BROKEN = (
 def test_each_course_of_the_real_functions_is_one_of_the_specification(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    mutants = [mutant for _, mutant in OFTEN if mutant.why in BROKEN]
+    mutants = [one.mutant for one in mutants_of_page() if one.mutant.why in BROKEN]
     url, some = redis_server.url(9), range(6)
     courses = [drawn(url, number, mutant) for mutant in (None, *mutants) for number in some]
     known = followed(courses, tmp_path)

@@ -17,6 +17,12 @@ class Mutant(NamedTuple):
     old: str
     new: str | None = None
 
+    @classmethod
+    def of(cls, place: str, why: str, old: str, new: str) -> "Mutant":
+        """From the cells of its row."""
+        words = {"its line goes": None, "nothing": ""}
+        return cls(_code(place), why, _code(old), words[new] if new in words else _code(new))
+
     @property
     def file(self) -> str:
         return self.place.partition(".")[0]
@@ -32,3 +38,8 @@ class Mutant(NamedTuple):
         if self.new is None:
             before, after = before.rpartition("\n")[0], "\n" + after.partition("\n")[2]
         return text.replace(body, before + (self.new or "") + after)
+
+
+def _code(cell: str) -> str:
+    (text,) = re.findall("^`(.*)`$", cell)
+    return str(text).replace("⏎", "\n")
