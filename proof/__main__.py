@@ -12,23 +12,14 @@ from proof.sceptic import page
 from proof.seeds import judge_again, play, portion
 from proof.spec.check import spec
 
-COMMANDS = (
-    play,
-    judge_again,
-    planted,
-    model,
-    mutants,
-    fault,
-    page,
-    peers,
-    spec,
-)
-
 cli = click.Group(
-    "proof", invoke_without_command=True, callback=portion.callback, params=portion.params, help=portion.help
+    "proof",
+    commands=[play, judge_again, planted, model, mutants, fault, page, peers, spec],
+    invoke_without_command=True,
+    callback=portion.callback,
+    params=portion.params,
+    help=portion.help,
 )
-for command in COMMANDS:
-    cli.add_command(command)
 
 if __name__ == "__main__":
     cli(prog_name="python -m proof")

@@ -1,7 +1,7 @@
 """Faults that this project had, each with the guard that keeps it out now.
 
 `python -m proof fault NAME` takes that guard out of a copy of the tree, where the test must fail, and runs the test
-here, where it must pass. LEFT_OUT: commits that mended something too, and why they are no rows.
+here, where it must pass. docs/proof.md says which commits that mended something have no row here, and why.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Fault(NamedTuple):
     new: str
     test: str
     story: str
-    found: str
+    found: str = "not noted"
 
     def parts(self) -> Iterator[tuple[str, str]]:
         return zip(self.old.split(GAP), self.new.split(GAP), strict=True)
@@ -271,7 +271,6 @@ FAULTS = [
         "tests/coordinator/warden/clock/test_evidence.py::"
         "test_a_rollback_is_begun_again_only_if_none_of_it_is_half_done",
         "A rollback whose end Redis had lost was a double fault, though nothing of it was half done.",
-        "not noted",
     ),
     Fault(
         "a-rollback-that-nobody-can-run", "d6dfe80", "coordinator/store/functions/rules/settle.lua",
@@ -280,14 +279,14 @@ FAULTS = [
         "  redis.call('ZREM', c.P .. 'expiry', id)\n  redis.call('HDEL', job.name, 'stop')",
         "tests/coordinator/runner/test_rollback_steps.py::"
         "test_a_rollback_that_nobody_can_run_is_a_double_fault_after_its_lifetime",
-        "A rollback that no living node can run held its lane for ever.", "not noted",
+        "A rollback that no living node can run held its lane for ever.",
     ),
     Fault(
         "a-sub-task-dies-with-its-node", "10dacac", "coordinator/store/functions/steps/parked.lua",
         "      if gone or lives and lives ~= incarnation then", "      if false then",
         "tests/coordinator/runner/test_rollback_steps.py::"
         "test_a_sub_task_of_a_rollback_that_dies_with_its_node_is_a_double_fault",
-        "A job waited until its lifetime for a sub-task that had died with its node.", "not noted",
+        "A job waited until its lifetime for a sub-task that had died with its node.",
     ),
     Fault(
         "a-hundred-broken-connections", "5ea242e", "coordinator/store/connections.py",
@@ -298,7 +297,7 @@ FAULTS = [
         "            return cast(redis.Connection, pool.connection_class(**pool.connection_kwargs))",
         "tests/coordinator/store/test_connections.py::test_redis_is_reached_again_however_many_connections_broke",
         "A process that broke 100 connections never reached Redis again: redis-py's pool counts each one that "
-        "it ever made.", "not noted",
+        "it ever made.",
     ),
     Fault(
         "a-connection-to-a-demoted-master", "5ea242e", "coordinator/store/client.py",
@@ -307,13 +306,13 @@ FAULTS = [
         "            if \"unknown",
         '            if "unknown',
         "tests/coordinator/store/test_connections.py::test_after_a_failover_behind_one_address_the_new_master_is_asked",
-        "A connection to a demoted master was used for ever.", "not noted",
+        "A connection to a demoted master was used for ever.",
     ),
     Fault(
         "a-full-redis-keeps-jobs-from-ending", "07fc1cf", "coordinator/store/functions/steps/runner.lua",
         "step.define('job_finish', {'allow-oom'},", "step.define('job_finish', {},",
         "tests/coordinator/store/test_client.py::test_a_full_redis_refuses_by_name_and_frees_what_ends",
-        "In a full Redis no job could end, so that it stayed full.", "not noted",
+        "In a full Redis no job could end, so that it stayed full.",
     ),
     Fault(
         "fences-again-after-two-failovers", "ecbe64b", "coordinator/store/functions/rules/locks.lua",
@@ -353,20 +352,19 @@ FAULTS = [
         "the-clock-goes-back", "468e4f7", "coordinator/store/functions/rules/base.lua",
         "  if passed < 0 then offset = offset - passed end\n", "",
         "tests/coordinator/store/test_clock.py::test_the_installations_clock_goes_on_where_the_servers_went_back",
-        "Redis' clock went back by an hour: the dead lived, and leases lasted for an hour more.", "not noted",
+        "Redis' clock went back by an hour: the dead lived, and leases lasted for an hour more.",
     ),
     Fault(
         "after-a-silence-all-are-lost", "468e4f7", "coordinator/store/functions/rules/base.lua",
         "  if passed > c.gap then\n", "  if false then\n",
         "tests/coordinator/store/test_clock.py::test_after_a_silence_nobody_is_lost_who_comes_back",
-        "After an absence of Redis all holders were lost who could not come back at once.", "not noted",
+        "After an absence of Redis all holders were lost who could not come back at once.",
     ),
     Fault(
         "a-ring-stands-still", "d6dfe80", "coordinator/store/functions/steps/runner.lua",
         "    if ring then return 'deadlock', ring end\n", "",
         "tests/coordinator/runner/test_rings.py::test_a_job_that_parks_on_one_behind_itself_is_refused_and_goes_on",
         "Jobs that waited for each other over two parents or two lanes stood still until `max_lifetime`.",
-        "not noted",
     ),
     Fault(
         "a-ring-that-closes-later", "d6dfe80", "coordinator/store/functions/steps/sweep.lua",
@@ -374,13 +372,12 @@ FAULTS = [
         "tests/coordinator/runner/test_rings.py::"
         "test_a_ring_that_a_move_closes_is_ended_by_the_sweep_which_fails_the_youngest",
         "A move closed a ring of jobs that had parked before. They stood still until `max_lifetime`.",
-        "not noted",
     ),
     Fault(
         "a-dead-waiter-is-granted-the-lock", "d6dfe80", "coordinator/store/functions/rules/admit.lua",
         "    if pass_over(c, id, job, keys) then return true end\n", "",
         "tests/coordinator/locks/test_leases.py::test_dead_waiters_are_passed_over_at_once",
-        "A dead waiter for a lock was granted it, and held up the lane for its ttl.", "not noted",
+        "A dead waiter for a lock was granted it, and held up the lane for its ttl.",
     ),
     Fault(
         "ends-are-told-twice-by-a-slow-broker", "3502c55", "coordinator/runner/outbox.py",
@@ -402,7 +399,6 @@ FAULTS = [
         "    for job_id in (end.job.id, *end.others):", "    for job_id in (end.job.id,):",
         "tests/coordinator/runner/test_results.py::test_those_whose_submits_coalesced_into_a_job_have_its_result_too",
         "`AsyncResult(id).get()` waited for ever where the submit had coalesced into another job.",
-        "not noted",
     ),
     Fault(
         "a-revoke-before-its-call", "4533e8a", "coordinator/store/functions/rules/submit.lua",
@@ -418,7 +414,7 @@ FAULTS = [
         "tests/coordinator/grabs/test_grab_losses.py::"
         "test_a_process_that_takes_over_hears_of_it_also_where_the_next_reply_is_lost",
         "A grab took over and lost the next reply. It saw that the instance was running, by itself, and waited "
-        "for its own end.", "not noted",
+        "for its own end.",
     ),
     Fault(
         "a-bell-before-the-loop-ends-the-worker", "9fcfd24", "coordinator/worker/bootstep.py",
@@ -431,7 +427,7 @@ FAULTS = [
         "a-half-open-connection-of-notices", "a4f0f2c", "coordinator/aio/notices.py",
         "                if self._unanswered * _PING > self._timeout:", "                if False:",
         "tests/coordinator/aio/test_connections.py::test_a_connection_for_notices_that_keeps_silent_is_replaced",
-        "A half-open connection was never left, so that waiters heard nothing.", "not noted",
+        "A half-open connection was never left, so that waiters heard nothing.",
     ),
     Fault(
         "a-move-asked-again-moves-twice", "7944bb2", "coordinator/store/functions/steps/job.lua",
@@ -463,13 +459,12 @@ FAULTS = [
         "tests/coordinator/warden/inbox/test_refusals.py::"
         "test_a_message_of_many_megabytes_is_cut_by_redis_and_holds_up_no_other",
         "One message of 100 MB stopped the inbox for good: it stayed the oldest in hand of each node in turn.",
-        "not noted",
     ),
     Fault(
         "a-lone-surrogate-ends-a-warden", "9d720ec", "coordinator/store/client.py",
         "        except UnicodeEncodeError as error:\n            raise unwritable(error) from error\n", "",
         "tests/coordinator/store/test_client.py::test_what_utf_8_cannot_say_is_refused_by_name",
-        "A text that UTF-8 cannot say ended a warden.", "not noted",
+        "A text that UTF-8 cannot say ended a warden.",
     ),
     Fault(
         "a-forgotten-update-is-made-twice", "b158259", "tasks/documents/versions.lua",
@@ -483,14 +478,12 @@ FAULTS = [
         "    except LeaseLost as lost:  # another", "    except ZeroDivisionError as lost:  # another",
         "tests/fleet/test_component_faults.py::test_a_run_that_loses_its_lock_waits_for_its_children_all_the_same",
         "The run failed with LeaseLost, while its children went on and nobody waited for them.",
-        "not noted",
     ),
     Fault(
         "a-request-kills-each-process", "8f2b4b8", "coordinator/warden/inbox/deaths.py",
         '        if int(store.read("SCARD", key)) > MOST:', "        if False:",
         "tests/fleet/test_inbox.py::test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_done",
         "A request that ends its process went round for ever, from one process to the next.",
-        "not noted",
     ),
     Fault(
         "lost-bells-wait-as-long-again", "8f2b4b8", "coordinator/warden/clock/clock.py",
@@ -519,7 +512,7 @@ FAULTS = [
         "            self.watch.reclaim()\n", "",
         "tests/coordinator/warden/clock/test_clock.py::"
         "test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung",
-        "A node that came back lost what its processes had gone on with.", "not noted",
+        "A node that came back lost what its processes had gone on with.",
     ),
     Fault(
         "an-older-version-reads-on", "4e3c469", "coordinator/store/functions/rules/step.lua",
@@ -527,7 +520,7 @@ FAULTS = [
         "tests/coordinator/jobs/test_record_format.py::"
         "test_each_step_of_a_version_that_cannot_read_the_format_is_refused_and_writes_nothing",
         "Only the registration of a node looked at the noted format of records: clients, beats and nodes of an older "
-        "version went on, and would have written records that they cannot read.", "not noted",
+        "version went on, and would have written records that they cannot read.",
     ),
     Fault(
         "half-a-step-of-a-torn-file", "f04347d", "coordinator/local/redis.py",
@@ -543,27 +536,24 @@ FAULTS = [
         '(AsyncResult, ("get",)), (ResultSet, ("join", "join_native"))',
         "tests/fleet/shared/test_keyed_steps.py::test_what_would_wait_for_its_own_lane_is_refused_at_once",
         "A body that waited for its own lane with `wait` or `iter_native` instead of `get` hung to its time limit.",
-        "not noted",
     ),
     Fault(
         "a-first-conflict-waits-for-a-sweep", "c51fc77", "coordinator/runner/attempt.py",
         "0.05 * (2 ** min(claim.forgiven - claim.step, 4) - 1))", "0.05 * 2 ** min(claim.forgiven - claim.step, 4))",
         "tests/fleet/shared/test_retries.py::test_optimistic_conflicts_are_tried_again_and_not_counted",
         "A first conflict was to be tried again within 50 ms. Only the sweep looked for it, half a second later.",
-        "not noted",
     ),
     Fault(
         "a-damaged-field-ends-each-heartbeat", "e3bb771", "coordinator/store/functions/rules/doorbells.lua",
         "tonumber(about[1]), tonumber(about[2]) or 0,", "tonumber(about[1]), about[2],",
         "tests/coordinator/jobs/test_damaged.py::test_a_damaged_field_of_any_other_hash_stops_nobody",
         "One unreadable field of a node, a sorter, a limit or a count ended each heartbeat, sweep or submit.",
-        "not noted",
     ),
     Fault(
         "a-hung-backend-keeps-each-call", "72eb286", "coordinator/celery_patches/result_backend.py",
         "if not isinstance(producer, keyed):", "if True:",
         "tests/coordinator/keyed_task/test_calls.py::test_a_call_leaves_the_redis_of_the_results_alone",
-        "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.", "not noted",
+        "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.",
     ),
 ]
 
@@ -573,25 +563,25 @@ IMAGINED = [
         "groups-take-turns-backwards", "", "coordinator/store/functions/rules/ready.lua",
         "'LEFT', 'RIGHT'", "'RIGHT', 'LEFT'",
         "tests/coordinator/lanes/test_places.py::test_groups_of_keys_take_turns",
-        "of three groups two are served until they have nothing left", "",
+        "of three groups two are served until they have nothing left",
     ),
     Fault(
         "the-least-name-is-released", "", "coordinator/store/functions/rules/line.lua", " or taken < since", "",
         "tests/coordinator/lanes/test_limits.py::"
         "test_a_lane_shows_all_that_hold_it_and_is_released_from_the_one_that_was_started_first",
-        "of those that hold a lane the one with the least name is released", "",
+        "of those that hold a lane the one with the least name is released",
     ),
     Fault(
         "a-course-is-never-cut", "", "coordinator/store/functions/rules/history.lua", ">= MOST", ">= 500",
         "tests/coordinator/jobs/test_history.py::test_a_course_keeps_its_last_fifty_lines_and_no_long_text",
-        "the course of a job that is retried for ever grows for ever", "",
+        "the course of a job that is retried for ever grows for ever",
     ),
     Fault(
         "a-rollback-is-cancelled-between-steps", "", "coordinator/store/functions/rules/cancel.lua",
         " and record.back_of(job) == 0", "",
         "tests/coordinator/runner/test_rollback_steps.py::"
         "test_a_rollback_may_be_a_chain_and_each_of_its_steps_is_begun_once",
-        "a rollback is cancelled between two of its steps", "",
+        "a rollback is cancelled between two of its steps",
     ),
     Fault(
         "what-coalesced-is-forgotten", "", "coordinator/store/functions/rules/retention.lua",
@@ -599,36 +589,18 @@ IMAGINED = [
         "  redis.call('PERSIST', job.name)\n",
         "tests/coordinator/lanes/test_retention.py::"
         "test_the_ids_that_coalesced_into_a_job_are_known_as_long_as_its_record_is_there",
-        "the ids that coalesced into a job are forgotten though it is tried again", "",
+        "the ids that coalesced into a job are forgotten though it is tried again",
     ),
     Fault(
         "the-first-lane-decides", "", "coordinator/store/functions/rules/admit.lua",
         "    elseif first ~= id then\n", "    elseif first ~= id and key == keys[1] then\n",
-        "seed 1", "a job of several lanes looks at the line of the first one only", "",
+        "seed 1", "a job of several lanes looks at the line of the first one only",
     ),
     Fault(
         "no-lease-is-renewed", "", "coordinator/warden/clock/runner_watch.py",
         '            replies = self.store.step("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)\n',
         "            replies = [1] * len(chunk)\n",
-        "seed 1", "no clock renews a lease", "",
+        "seed 1", "no clock renews a lease",
     ),
 ]
 # fmt: on
-
-LEFT_OUT = {
-    "8b67360": "a beat on RabbitMQ with Celery below 5.7: other versions are the matrix's (`make matrix`)",
-    "ae41f4c": "redis-py below 8: the same",
-    "d90541f": "a full Redis as broker: kombu 5.7 mends it, so the guard is not ours any more",
-    "6e7565d": "errbacks with confirms, of which a RabbitMQ killed six times lost 7 of 2,387: no test shows that",
-    "39a5a2e": "messages that a worker had not acknowledged: the code has gone since (also 09a24b1 and 1f50cbc)",
-    "a591ce7": "it cost time and changed no outcome (also 43951ba and bd21d01)",
-    "27a0a57": "the mend is spread over two files (also fc8cb67): no single guard to take out",
-    "5943966": "a late request took a job for nobody: a mutant of `claim.lua`, which the model sees",
-    "2af8714": "a stopped runner renewed its job to life: a mutant of `runner.lua`, which the model sees",
-    "dd83d0b": "who was overtaken was pinned in one line only: a mutant of `line.lua`, which the model sees",
-    "54ba4e2": "the links of what raised Ignore were sent: a mutant of `settle.lua`, which the model sees",
-    "9271785": "a read after a restart of Redis failed: with its guard out, a second one still asks again",
-    "31e85f1": "a sweep turned ready lists for nobody: no test fails without its guard",
-    "7dae8f2": "two pauses after two starts of Redis: the second one costs too little time for a test to tell",
-    "2c375e4": "a runner that failed left its job at work: the lease ends that, too, only later",
-}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from proof.checkers import CHECKERS, NOTHING
-from proof.faults import FAULTS, LEFT_OUT
+from proof.faults import FAULTS
 from proof.mutants import PAGE, SURVIVES, cases, rows
 from proof.planted import RIGHT, WRONG
 from proof.seeds import Listed, listed
@@ -124,13 +124,8 @@ def faults() -> str:
     return "\n".join(lines)
 
 
-def left_out() -> str:
-    return "\n".join(f"* {commit}: {why}." for commit, why in LEFT_OUT.items())
-
-
 BLOCKS = {
     "promises": promises, "seeds": so_far, "judges": checkers, "specification": specification, "faults": faults,
-    "left out": left_out,
 }  # fmt: skip
 
 

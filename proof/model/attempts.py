@@ -7,7 +7,6 @@ from proof.model.lanes import Node
 from proof.model.record import Job
 from proof.model.undoing import Undoing
 
-TOLD_BY_ITS_RUNNER = 10_000
 CONFLICTS = 20
 
 
