@@ -1,7 +1,7 @@
 """Steps in a row that chance seldom brings together, each followed by the look at all that holds."""
 
 from proof.model.collecting import Collecting
-from proof.model.harness import ACT, Taking
+from proof.model.harness import Taking
 from proof.model.machine import BOTH, ENDS_OF_LINE, KEY, PICK, Machine, at_work
 from proof.model.record import Job
 from proof.model.steps import act
@@ -33,11 +33,6 @@ class Courses(Collecting):
         self.on.beat_all()
         self.on.check()
 
-    def _cancel(self, name: str) -> None:
-        expected = self.model.cancel(name)
-        assert self.on.call("job_cancel", name, ACT) == expected
-        self.on.check()
-
     def _lose_and_take(self, one: Taking) -> Taking:
         """The next taking, mostly of the same job; the loss is told once more, late."""
         self._lose(one, "lost", 0, False)
@@ -60,29 +55,30 @@ class Courses(Collecting):
             self._renew([one])
             self.on.check()
         if cancelled:
-            self._cancel(one.id)
+            self.on.cancel(one.id)
+            self.on.check()
         self._pass(PAST_LIFETIME)
         self._renew([one])
         self.on.check()
-        self._sweep(10**13)
+        self.on.sweep()
 
     @act(2, at_work, part="time")
     def sweep_after_a_silence(self) -> None:
         """Nobody could renew: nobody is lost yet, neither at once nor a little later."""
-        self._sweep(2_000)
+        self.on.sweep(2_000)
         self._pass(PAST_LEASE)
-        self._sweep(2_000)
+        self.on.sweep(2_000)
         self.on.pass_time(1_900)
-        self._sweep(10**13)
+        self.on.sweep()
 
     @act(2, at_work, part="time", pick=PICK)
     def outlive_a_clock_that_went_back(self, pick: int) -> None:
         """Redis keeps its lock for an hour more. Its lease ends all the same, and another is given the lane."""
         one = self.taking(pick)
-        self._sweep(10**13)
+        self.on.sweep()
         self._pass(-3_600_000)
         self._pass(PAST_LEASE)
-        self._sweep(10**13)
+        self.on.sweep()
         self.on.check()
         self.take(one.node, 1)
 
@@ -117,11 +113,11 @@ class Courses(Collecting):
         self.take("one", 1)
         self.on.check()
         for ms in (0, PAST_LIFETIME):
-            self._sweep(10**13)
+            self.on.sweep()
             self.on.check()
             self.finish(0, "parked", 0, None, False)
             self._pass(ms)
-        self._sweep(10**13)
+        self.on.sweep()
 
     @act(2, at_work, part="operators", pick=PICK, to=ENDS_OF_LINE)
     def stop_what_was_released_and_is_wanted_again(self, pick: int, to: str) -> None:

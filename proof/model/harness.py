@@ -21,6 +21,7 @@ from proof.model.steps import Stepping
 
 ACT = act_of("why", "who")
 TTL, NODE_TTL = 60_000, 120_000
+STEADY = 10**13  # a silence that is no silence yet
 TASKS = {"one": ("shop.work", "shop.other"), "two": ("shop.work",)}
 QUEUES = {"one": ("celery", "other"), "two": ("celery",)}
 LABELS = {"one": (), "two": ("gpu",)}
@@ -201,6 +202,16 @@ class Harness:
             if entry and entry[0] == taking.token:
                 del model.nodes[taking.node].work[taking.runner]
         model.tell_after = 0
+
+    def cancel(self, name: str) -> None:
+        assert self.call("job_cancel", name, ACT) == self.model.cancel(name)
+
+    def sweep(self, gap: int = STEADY) -> None:
+        expected = self.model.sweep(0, gap)
+        self.again = self.again and not self.model.is_more_over()
+        due = len(self.model.due_sorters())
+        answer = self.call("sweep", 0, gap, then=[1, [], [], due, 0])
+        assert answer == [*expected, due, 0], f"should be {expected}, {due}, is {answer}"
 
     # Nodes
 

@@ -47,7 +47,7 @@ class Whole(Courses):
         ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.wall, self.any_job(pick, "parked"), child=True)
         self.on.submit(ask.job, ask.args, "queue")
         self.on.check()
-        self._cancel(ask.name)
+        self.on.cancel(ask.name)
 
     @act(pause=[1_000, 10_000])
     def look_at_parked(self, pause: int) -> None:

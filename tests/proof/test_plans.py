@@ -142,7 +142,7 @@ class Planned(Whole):
         name = self.any_job(pick, *(STARTED if started else ()))
         if job := self.model.job(name):
             plan = of_cancel(look := Projection(self.on.store), [look.job(job.id)])
-            self.act_upon(job.id, plan, lambda: self._cancel(name))
+            self.act_upon(job.id, plan, lambda: self.on.cancel(name))
 
     @act(8, part="operators", pick=PICK, ended=[True, True, False], to=ENDS_OF_LINE)
     def retry(self, pick: int, ended: bool, to: Any) -> None:
