@@ -13,12 +13,14 @@ LIFETIME, KEEP_SUCCESS, KEEP_FAILURE = 600_000, 1_200_000, 3_600_000
 STEPS = ("celery", "other", "celery")
 _SETTINGS = Settings(url="redis://-", keep_success=KEEP_SUCCESS / 1000, keep_failure=KEEP_FAILURE / 1000)  # type: ignore[call-arg]
 
+AS_ASKED = ("max_attempts", "max_losses", "hold", "tell", "conflicts", "span")  # the model has them by these names
+
 # What a submit may ask for beside its keys; those of two are put together.
 FLAVOURS: dict[str, dict[str, Any]] = {
     "bare": {},
     "fragile": {"max_losses": 0},
     "undo": {"undo": "shop.other"},
-    "elsewhere": {"undo": "shop.other", "back": "other"},
+    "elsewhere": {"undo": "shop.other", "back": ("other",)},
     "undo in steps": {"undo": "shop.other", "back": STEPS},
     "undo in steps and hold": {"undo": "shop.work", "back": STEPS, "hold": True, "limit": 20_000},
     "hold": {"hold": True},
@@ -55,11 +57,12 @@ class Ask:
         self.busy, self.room = asked.get("when_busy", "queue"), asked.get("room")
         if self.busy != "queue":
             asked.pop("later", None)
-        steps = asked.get("steps", ())
-        if steps:
+        self.queues = asked.get("steps") or (asked.get("queue", "celery"),)
+        self.back = asked.get("back", ("celery",))
+        if self.queues[1:]:
             asked.pop("unite", None)
         self.asked, self.name, self.keys, self.priority, self.now = asked, name, keys, priority, now
-        made = self._draft(steps)
+        made = self._request()
         extra: list[Any] = ["parent", parent] if asked.get("child") and parent else []
         if "conflicts" in asked:
             extra += ["conflicts", asked["conflicts"]]
@@ -67,27 +70,21 @@ class Ask:
             extra += ["seldom", 1]
         self.args = (*made.step_args(), *extra)
         fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
-        self.job = self._job(steps, str(fields.get("equal", "")), parent if extra[:1] == ["parent"] else "")
+        self.job = self._job(str(fields.get("equal", "")), parent if extra[:1] == ["parent"] else "")
 
     def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
         """The same as a sorter's order: `args` of the step sorter_add."""
         times = (idle, longest, asked, self.args[3], self.args[4])
         return (*self.args[:2], sorter, sort_key, *times, *file, "", *self.args[6:])
 
-    def _draft(self, steps: tuple[str, ...]) -> JobRequest:
+    def _request(self) -> JobRequest:
         asked = self.asked
-        options = {"queue": asked.get("queue", "celery")}
+        signature = _signature(asked.get("task", "shop.work"), self.queues)
         if "within" in asked:
-            options["expires"] = self._asked_time("within")
+            signature["options"]["expires"] = self._asked_time("within")
         span = asked.get("span", False)
         if span and "later" in asked:
-            options["countdown"] = self._asked_time("later")
-        one: dict[str, Any] = {"task": asked.get("task", "shop.work"), "args": (), "kwargs": {}}
-        signature = one | {"options": options}
-        if steps:
-            tasks = [one | {"options": {"queue": queue}} for queue in steps]
-            options.pop("queue")
-            signature |= {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
+            signature["options"]["countdown"] = self._asked_time("later")
         wanted = SubmitOptions(
             when_busy=self._when_busy(),
             job_id=self.name,
@@ -96,7 +93,7 @@ class Ask:
             max_losses=asked.get("max_losses"),
             max_lifetime=LIFETIME / 1000,
             time_limit=asked.get("limit", 0) / 1000 or None,
-            rollback=self._undo() if "undo" in asked else None,
+            rollback=_signature(asked["undo"], self.back) if "undo" in asked else None,
             on_failure="hold" if asked.get("hold") else "release",
             not_before=None if span else self._asked_time("later") if "later" in asked else None,
             exclusive="exclusive" in asked,
@@ -116,13 +113,6 @@ class Ask:
             return self.busy
         return {key: "skip" if key == self.keys[-1] else "queue" for key in self.keys}
 
-    def _undo(self) -> dict[str, Any]:
-        queues = self.asked.get("back", "celery")
-        if isinstance(queues, str):
-            return {"task": self.asked["undo"], "options": {"queue": queues}}
-        tasks = [{"task": self.asked["undo"], "options": {"queue": queue}} for queue in queues]
-        return {"task": "celery.chain", "subtask_type": "chain", "kwargs": {"tasks": tasks}}
-
     def _ms(self, what: str) -> int:
         """As the model is told: a span, or an instant by the wall clock."""
         return int(self.asked[what] + (0 if self.asked.get("span") else self.now))
@@ -131,39 +121,39 @@ class Ask:
         ms = self._ms(what)
         return ms / 1000 if self.asked.get("span") else datetime.fromtimestamp(ms / 1000, UTC)
 
-    def _job(self, steps: tuple[str, ...], coalesce: str, parent: str) -> record.Job:
+    def _job(self, coalesce: str, parent: str) -> record.Job:
         asked = self.asked
         task, limit = asked.get("task", "shop.work"), asked.get("limit", 0)
         app, needs = asked.get("app", "shop"), asked.get("needs", ())
-        kinds = ["\n".join((app, queue, *needs)) for queue in steps or (asked.get("queue", "celery"),)]
-        places = [record.Place(kind, task, limit) for kind in kinds]
+        places = tuple(record.Place("\n".join((app, queue, *needs)), task, limit) for queue in self.queues)
+        back = self.back if "undo" in asked else ()
         united = asked.get("unite", ())
-        back = asked.get("back", ("celery",))
-        queues = ((back,) if isinstance(back, str) else back) if "undo" in asked else ()
-        undo = tuple(record.Place(f"shop\n{queue}", asked["undo"], limit) for queue in queues)
         return record.Job(
             id=self.name,
             keys=self.keys,
             priority=self.priority,
             alone="exclusive" in asked,
             place=places[0],
-            steps=tuple(places) if steps else (),
-            max_attempts=asked.get("max_attempts", 1),
-            max_losses=asked.get("max_losses", 3),
+            steps=places if self.queues[1:] else (),
+            undo=tuple(record.Place(f"shop\n{queue}", asked["undo"], limit) for queue in back),
             lifetime=LIFETIME,
             keep_success=KEEP_SUCCESS,
             keep_failure=KEEP_FAILURE,
-            undo=undo,
-            hold=asked.get("hold", False),
-            tell=asked.get("tell", False),
             parent=parent,
-            conflicts=asked.get("conflicts", 0),
-            span=asked.get("span", False),
             expires=self._ms("within") if "within" in asked else None,
             not_before=self._ms("later") if "later" in asked else 0,
             coalesce=coalesce,
-            unite=(None if united is None else frozenset(united)) if "unite" in asked else frozenset(),
+            unite=None if united is None else frozenset(united),
+            **{name: asked[name] for name in AS_ASKED if name in asked},
         )
+
+
+def _signature(task: str, queues: tuple[str, ...]) -> dict[str, Any]:
+    """Of several queues a chain of as many steps."""
+    if not queues[1:]:
+        return {"task": task, "args": (), "kwargs": {}, "options": {"queue": queues[0]}}
+    tasks = [_signature(task, (queue,)) for queue in queues]
+    return {"task": "celery.chain", "subtask_type": "chain", "args": (), "kwargs": {"tasks": tasks}, "options": {}}
 
 
 def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
