@@ -1,16 +1,15 @@
 """Members of a replica set of documents as processes that can be killed, at a step too, paused, and given a full disk.
 
-Each is `python -m proof.members JSON`, see `Charge`. It ends with SIGTERM.
+Each is `python -m proof.members URL PREFIX NAME ROOT FATAL`. It ends with SIGTERM. FATAL is one of STEPS, or empty:
+where it kills itself before or in that step, once.
 """
 
-import json
 import logging
 import os
 import resource
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,17 +24,6 @@ from tests.tasks.documents import replica_set
 from tests.tasks.documents.replica_set import NAME, ReplicaSet
 
 STEPS = ("before", "half", "written", "reported", "committed")
-
-
-@dataclass(frozen=True)
-class Charge:
-    """`fatal`: which of STEPS it kills itself before or in, once."""
-
-    url: str
-    prefix: str
-    name: str
-    root: str
-    fatal: str = ""
 
 
 class Mortal(Replica):
@@ -74,13 +62,11 @@ def _half(file: BinaryIO, line: bytes) -> None:
 
 
 def main() -> None:
-    charge = Charge(**json.loads(sys.argv[1]))
+    url, prefix, name, root, Mortal.fatal = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if charge.fatal == "half":
+    if Mortal.fatal == "half":
         on_disk.write = _half
-    Mortal.fatal = charge.fatal
-    settings = Settings.model_validate({"url": charge.url, "prefix": charge.prefix})
-    replica = Mortal(Store(settings), NAME, charge.name, Path(charge.root))
+    replica = Mortal(Store(Settings.model_validate({"url": url, "prefix": prefix})), NAME, name, Path(root))
     signal.signal(signal.SIGTERM, lambda *_: replica.stopping.set())
     replica.run()
 
@@ -88,18 +74,17 @@ def main() -> None:
 class Member(replica_set.Member):
     """One process; `document` reads as other processes of its node do."""
 
-    def __init__(self, store: Store, charge: Charge) -> None:
-        self.name = charge.name
-        self.log = Path(charge.root) / f"{charge.name}.log"
-        self._charge = charge
-        self.copies = Copies(Path(charge.root) / charge.name, NAME)
+    def __init__(self, store: Store, name: str, root: Path, fatal: str) -> None:
+        self.name = name
+        self.log = root / f"{name}.log"
+        self._argv = ["-m", "proof.members", store.settings.url, store.settings.prefix, name, str(root)]
+        self.copies = Copies(root / name, NAME)
         self.document = Document(store, NAME, self.copies)
-        self.start(charge.fatal)
+        self.start(fatal)
 
     def start(self, fatal: str = "") -> None:
-        charge = json.dumps(asdict(replace(self._charge, fatal=fatal)))
         with self.log.open("ab") as log:
-            self.process = start(["-m", "proof.members", charge], stdout=log, stderr=log)
+            self.process = start([*self._argv, fatal], stdout=log, stderr=log)
 
     def living(self) -> bool:
         return self.process.poll() is None
@@ -131,8 +116,7 @@ class Members(ReplicaSet[Member]):
     """Each a process."""
 
     def member(self, name: str, fatal: str = "", **_: str) -> Member:
-        settings = self.store.settings
-        return Member(self.store, Charge(settings.url, settings.prefix, name, str(self.root), fatal))
+        return Member(self.store, name, self.root, fatal)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ A judge that cannot say no proves nothing: `python -m proof planted` shows each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 import click
@@ -289,17 +290,20 @@ WRONG = {
 }  # fmt: skip
 
 
+def shown() -> Iterator[tuple[str, bool]]:
+    """The name of each history, and whether the judges say of it what they must."""
+    for name, history in RIGHT.items():
+        yield f"right: {name}", not any(judge(history).values())
+    for checker, histories in WRONG.items():
+        for name, history in histories.items():
+            yield f"{checker}: {name}", bool(judge(history)[checker])
+
+
 @click.command("planted")
 def planted() -> None:
     """Show the judges histories that are wrong, and some that are right: each of them says no where it must."""
     red = 0
-    for name, history in RIGHT.items():
-        said = [checker for checker, places in judge(history).items() if places]
-        red += bool(said)
-        click.echo(f"{'RED ' if said else 'ok  '} right: {name} {said or ''}")
-    for checker, histories in WRONG.items():
-        for name, history in histories.items():
-            no = judge(history)[checker]
-            red += not no
-            click.echo(f"{'ok  ' if no else 'RED '} {checker}: {name}")
+    for name, well in shown():
+        red += not well
+        click.echo(f"{'ok  ' if well else 'RED '} {name}")
     raise SystemExit(red > 0)

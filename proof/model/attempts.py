@@ -224,7 +224,7 @@ class Attempts(Undoing):
             job.forgiven += 1
             return self.retry_later(job, delay)
         most = job.max_attempts if bound is None else bound
-        if outcome == "raised" and job.attempt - job.losses - job.forgiven < most:
+        if outcome == "raised" and job.attempts_left(most):
             return self.retry_later(job, delay)
         return self.give_up(job, "failed")
 
@@ -282,7 +282,8 @@ class Attempts(Undoing):
         if job.stop and job.phase != "rollback":
             return self.give_up(job, job.stop)
         if how == "timed_out":
-            return self.retry_later(job, delay) if job.attempts_left() else self.give_up(job, "failed")
+            left = job.attempts_left(job.max_attempts)
+            return self.retry_later(job, delay) if left else self.give_up(job, "failed")
         if how in ("handed", "stopped"):
             job.attempt, job.token = job.attempt - 1, ""
             self.put_back(job)

@@ -137,5 +137,5 @@ class Job:
         """Is it the wall clock that ends it, or starts it?"""
         return not self.span and self.taken is None
 
-    def attempts_left(self) -> bool:
-        return self.attempt - self.losses - self.forgiven < self.max_attempts
+    def attempts_left(self, most: int) -> bool:
+        return self.attempt - self.losses - self.forgiven < most

@@ -2,27 +2,19 @@
 
 from pathlib import Path
 
-import pytest
-
-from proof.checkers import CHECKERS, judge
+from proof.checkers import CHECKERS
 from proof.history import History
-from proof.planted import RIGHT, WRONG
-
-PLANTED = [(checker, name) for checker, histories in WRONG.items() for name in histories]
+from proof.planted import RIGHT, WRONG, shown
+from tests.harness.each import each
 
 
 def test_each_checker_has_wrong_histories() -> None:
     assert [*WRONG] == [checker.__name__ for checker in CHECKERS]
 
 
-@pytest.mark.parametrize(("checker", "name"), PLANTED, ids=[name for _, name in PLANTED])
-def test_a_checker_says_no_to(checker: str, name: str) -> None:
-    assert judge(WRONG[checker][name])[checker]
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_no_checker_says_no_to(name: str) -> None:
-    assert not any(judge(RIGHT[name]).values())
+@each(shown, lambda one: one[0])
+def test_the_judges_say_no_where_they_must_and_nowhere_else(planted: tuple[str, bool]) -> None:
+    assert planted[1]
 
 
 def test_a_history_is_kept_and_read_as_it_was(tmp_path: Path) -> None:
