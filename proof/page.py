@@ -9,6 +9,7 @@ from proof.checkers import Wrong
 from proof.history import SECOND, Event, History, Run
 
 AROUND = 5 * SECOND  # before and after a wrong place
+MOST = 20  # wrong places of a checker
 WIDTH, ROW, LEFT = 1000, 22, 120  # pixels
 _HEAD = """<!doctype html><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 14px system-ui; margin: 2em; max-width: 70em }} td {{ padding: 0 .8em 0 0; vertical-align: top }}
@@ -17,14 +18,13 @@ table {{ font: 12px monospace; border-spacing: 0 }} .wrong {{ background: #fdd }
 </style><h1>{title}</h1><pre>{about}</pre>"""
 
 
-def page(history: History, wrong: dict[str, list[Wrong]], most: int = 20) -> str:
-    """The first `most` wrong places of each checker."""
+def page(history: History, wrong: dict[str, list[Wrong]]) -> str:
     title = f"Seed {history.about.get('seed')}: {sum(map(len, wrong.values()))} wrong places"
     parts = [_HEAD.format(title=escape(title), about=escape(json.dumps(history.about, indent=1)))]
     for name, places in wrong.items():
         if places:
             parts.append(f"<h2>{escape(name)}: {len(places)}</h2>")
-            parts += [_place(history, one) for one in places[:most]]
+            parts += [_place(history, one) for one in places[:MOST]]
     return "\n".join(parts)
 
 

@@ -22,9 +22,8 @@ LIST, RED = Path(__file__).with_name("seeds.txt"), Path(__file__).with_name("red
 @click.option("--minutes", default=30.0, show_default=True, help="As many seeds as fit.")
 @click.option("--first", type=int, help=f"The first seed; without it the one behind the last of {LIST.name}.")
 @click.option("--seeds", default=0, help="So many seeds, whatever it takes.")
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="A folder for the histories.")
 @click.pass_context
-def portion(context: click.Context, minutes: float, first: int | None, seeds: int, keep: Path | None) -> None:
+def portion(context: click.Context, minutes: float, first: int | None, seeds: int) -> None:
     """Play seeds: a fleet under a nemesis, and the judges of its history. Status 1 where one of them is red.
 
     Each line: seed, commit, what the world had, what the nemesis did and how often, jobs, runs, late writes that were
@@ -38,7 +37,7 @@ def portion(context: click.Context, minutes: float, first: int | None, seeds: in
         if seed - begun >= seeds if seeds else time.monotonic() + longest > end and seed > begun:
             break
         since = time.monotonic()
-        red += not _play(seed, first is None, keep)
+        red += not _play(seed, first is None)
         longest = max(longest, time.monotonic() - since)
     click.echo(f"{seed - begun} seeds, {red} red")
     context.exit(int(red > 0))
@@ -90,7 +89,7 @@ def judge_again(file: Path) -> None:
     raise SystemExit(any(wrong.values()))
 
 
-def _play(seed: int, is_listed: bool, keep: Path | None) -> bool:
+def _play(seed: int, is_listed: bool, keep: Path | None = None) -> bool:
     """Whether it holds. A red run leaves its folder: history.json, page.html, the logs and the servers' data."""
     from proof.trial import run
 

@@ -62,14 +62,14 @@ class Verdict:
         return " | ".join((*about, what, f"{self.seconds:.0f} s", red or NOTHING, history.checksum))
 
 
-def run(seed: int, folder: Path, rage: float = RAGE) -> Verdict:
+def run(seed: int, folder: Path) -> Verdict:
     """Play a seed. Its history lies in `folder`/history.json."""
     began = time.monotonic()
-    with World(folder, seed, round(REQUESTS * rage / RAGE), PAUSE) as world:
+    with World(folder, seed, REQUESTS, PAUSE) as world:
         witness = world.witness
         with _Pulse(witness):
             world.begin()
-            Nemesis(world, witness, seed).rage(rage, LEAST)
+            Nemesis(world, witness, seed).rage(RAGE, LEAST)
             _settle(world, witness)
         about = {
             "seed": seed, "commit": _commit(), "world": sorted(world.has), "limits": world.limits, "ticks": TICKS,
