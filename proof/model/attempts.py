@@ -102,11 +102,6 @@ class Attempts(Undoing):
         job = self.jobs[name]
         return job.taken is None and job.expires is not None and job.expires <= (self.now if job.span else self.wall)
 
-    def again(self, node: Node, runner: str, token: str) -> str | None:
-        """The job that this runner was given under this token already."""
-        entry = node.work.get(runner)
-        return entry[2] if entry and entry[0] == token else None
-
     def any_stale(self) -> bool:
         """Then a taking that found nothing may find something when asked again: what it ended made others ready."""
         return any(self.stale(job.id) for job in self.jobs.values() if job.lined)
@@ -144,9 +139,6 @@ class Attempts(Undoing):
 
         late: who became ready while it looked; they may have been missed, and have a bell of their own.
         """
-        if already := self.again(node, runner, token):
-            assert given == already
-            return self.jobs[already]
         if given is None:
             left = [self.next_of(node, kind) for kind in node.classes]
             left = [name for name in left if name and name not in late]

@@ -4,6 +4,7 @@ TIME, PTTL, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still
 ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
 """
 
+import uuid
 from functools import cache
 from typing import Any
 
@@ -77,10 +78,11 @@ def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
 
 
 class Clocked(Store):
-    """An installation whose time is the test's."""
+    """A new installation whose time is the test's. Nothing is left of it once it is closed."""
 
-    def __init__(self, settings: Settings, mutant: Mutant | None = None) -> None:
-        super().__init__(settings, ringer=lambda node, bell: None)
+    def __init__(self, url: str, mutant: Mutant | None = None, **settings: float) -> None:
+        named = {"url": url, "prefix": f"m{uuid.uuid4().hex[:8]}", **settings}
+        super().__init__(Settings.model_validate(named), ringer=lambda node, bell: None)
         self.library = library(mutant)
         self.used: set[str] = set()
         self._client.set(self.prefix + "time", BEGINNING)
@@ -93,8 +95,7 @@ class Clocked(Store):
         """The new time."""
         return int(self._client.eval(_JUMP, 1, self.prefix, ms))
 
-    def forget(self) -> None:
-        """Delete all that was written under this prefix."""
-        names = list(self._client.scan_iter(self.prefix + "*", 1000))
-        if names:
+    def close(self) -> None:
+        if names := list(self._client.scan_iter(self.prefix + "*", 1000)):
             self._client.delete(*names)
+        super().close()

@@ -22,22 +22,6 @@ def holding(machine: Machine) -> bool:
     return bool(machine.model.flushes())
 
 
-def due(machine: Machine) -> bool:
-    return bool(machine.model.due_sorters())
-
-
-def awaited(machine: Machine) -> bool:
-    return holding(machine) and not due(machine)
-
-
-def under_way(machine: Machine) -> bool:
-    return 0 in machine.model.flushes().values()
-
-
-def remembering(machine: Machine) -> bool:
-    return any(machine.model.seen.values())
-
-
 def _orders(chance: Random) -> list[tuple[str, tuple[str, ...], int, str]]:
     """Sort key, keys, priority, flavour of each."""
     flavours = ["bare", "bare", "later", "later", "hurried", *sorted(asks.FLAVOURS)]
@@ -61,7 +45,14 @@ class Collecting(Machine):
             about = (f"{sorter}/{self.on.new('o')}", keys, priority, flavour)
             self._add(about, sorter, sort_key, self.on.new("a"), idle, longest, *file)
 
-    @act(4, under_way, part="sorters", pick=PICK, sort_key=SORT_KEYS, idle=IDLE)
+    @act(
+        4,
+        lambda machine: 0 in machine.model.flushes().values(),
+        part="sorters",
+        pick=PICK,
+        sort_key=SORT_KEYS,
+        idle=IDLE,
+    )
     def add_behind_a_batch(self, pick: int, sort_key: str, idle: int) -> None:
         """A late one: it joins the next batch, wherever it would stand in this."""
         sorter = self.some([name for name, at in self.model.flushes().items() if at == 0] or SORTERS, pick)
@@ -87,7 +78,7 @@ class Collecting(Machine):
         if name != "nobody":
             self._add((name, keys, 0, "bare"), known.sorter or "s", "a", asked, 1_000, 0, *file)
 
-    @act(5, due, 1, part="sorters", most=[1, 1, 2, 300])
+    @act(5, lambda machine: machine.model.due_sorters(), 1, part="sorters", most=[1, 1, 2, 300])
     def flush(self, most: int) -> None:
         self.again = False
         expected = self.model.flush(most)
@@ -104,12 +95,12 @@ class Collecting(Machine):
         held = [job for job in held if job.sealed] or held
         self.on.cancel(self.some(held, pick).id if held else "nobody")
 
-    @act(3, awaited, part="sorters", ms=[1, 1_000, 10_000])
+    @act(3, lambda machine: holding(machine) and not machine.model.due_sorters(), part="sorters", ms=[1, 1_000, 10_000])
     def nothing_comes(self, ms: int) -> None:
         """For as long as a sorter waits for more."""
         self.on.pass_time(ms)
 
-    @act(5, remembering, part="sorters", pick=PICK, late=[False, True])
+    @act(5, lambda machine: any(machine.model.seen.values()), part="sorters", pick=PICK, late=[False, True])
     def forget_files(self, pick: int, late: bool) -> None:
         """`late`: by a watcher that read them before the last ones came."""
         sorter = self.some(SORTERS, pick)

@@ -14,16 +14,8 @@ def ready_of_several(machine: Machine) -> list[Job]:
     return [job for job in machine.model.jobs.values() if job.state == "ready" and not job.attempt and job.keys[1:]]
 
 
-def any_ready_of_several(machine: Machine) -> bool:
-    return bool(ready_of_several(machine))
-
-
 def free_lanes(machine: Machine) -> list[str]:
     return [key for key in KEY if not machine.model.busy((key,))]
-
-
-def any_free_lane(machine: Machine) -> bool:
-    return bool(free_lanes(machine))
 
 
 class Courses(Collecting):
@@ -89,12 +81,12 @@ class Courses(Collecting):
         self.take("one", 1)
         self.on.check()
 
-    @act(when=any_free_lane, pick=PICK, flavour=["conflicts", "fewer conflicts"])
+    @act(when=free_lanes, pick=PICK, flavour=["conflicts", "fewer conflicts"])
     def conflict_at_the_bound(self, pick: int, flavour: str) -> None:
         self._start(pick, 1, flavour)
         self.finish(0, "conflict", 5_000, None, False)
 
-    @act(2, any_free_lane, part="time", pick=PICK)
+    @act(2, free_lanes, part="time", pick=PICK)
     def lose_what_had_to_start_in_time(self, pick: int) -> None:
         """It did start in time, once; taken again later, it still did, and the loss is none of its attempts."""
         self._start(pick, 2, "hurried")
@@ -104,7 +96,7 @@ class Courses(Collecting):
         self.on.check()
         self.finish(0, "raised", 5_000, None, False)
 
-    @act(2, any_free_lane, part="time", pick=PICK, flavour=["undo", "undo in steps"])
+    @act(2, free_lanes, part="time", pick=PICK, flavour=["undo", "undo in steps"])
     def park_a_rollback_that_began_late(self, pick: int, flavour: str) -> None:
         """The lifetime of the job is over, that of its rollback counts from its claim; then that one is over, too."""
         self._start(pick, 1, flavour)
@@ -130,7 +122,7 @@ class Courses(Collecting):
             self.on.check()
         self._condemn(one)
 
-    @act(3, any_ready_of_several, part="operators", pick=PICK, last=BOTH)
+    @act(3, ready_of_several, part="operators", pick=PICK, last=BOTH)
     def call_back_who_was_overtaken(self, pick: int, last: bool) -> None:
         """It is ready, pinned in front of a greater priority; then one of its lanes is paused, which frees others."""
         found = ready_of_several(self)

@@ -1,14 +1,12 @@
 """The steps on a real Redis beside the model: each call is made on both, then all that there is is compared."""
 
 import itertools
-import uuid
 from typing import Any, NamedTuple
 
 from kombu.utils.json import dumps
 
 from coordinator.author import act_of
 from coordinator.lanes.client import LaneClient
-from coordinator.settings import Settings
 from proof.model.clock import Clocked
 from proof.model.invariants import broken
 from proof.model.lanes import Node
@@ -42,8 +40,7 @@ class Harness:
     """`again`: each call is made twice; `takings`: all there ever were."""
 
     def __init__(self, url: str, mutant: Mutant | None = None) -> None:
-        settings = Settings(url=url, prefix=f"m{uuid.uuid4().hex[:8]}", node_ttl=NODE_TTL / 1000, timeout=60)  # type: ignore[call-arg]
-        self.store = Clocked(settings, mutant)
+        self.store = Clocked(url, mutant, node_ttl=NODE_TTL / 1000, timeout=60)
         self.lanes = LaneClient(self.store)
         self.model = Model()
         self.again = self.turned = False
@@ -55,10 +52,6 @@ class Harness:
                 name, frozenset(QUEUES[name]), frozenset(TASKS[name]), frozenset(LABELS[name])
             )
             self.register(name, "first")
-
-    def close(self) -> None:
-        self.store.forget()
-        self.store.close()
 
     def new(self, what: str) -> str:
         return f"{what}{next(self._numbers):03}"
@@ -207,11 +200,11 @@ class Harness:
         assert self.call("job_cancel", name, ACT) == self.model.cancel(name)
 
     def sweep(self, gap: int = STEADY) -> None:
-        expected = self.model.sweep(0, gap)
+        expected = self.model.sweep(gap)
         self.again = self.again and not self.model.is_more_over()
         due = len(self.model.due_sorters())
         answer = self.call("sweep", 0, gap, then=[1, [], [], due, 0])
-        assert answer == [*expected, due, 0], f"should be {expected}, {due}, is {answer}"
+        assert answer == [1, *expected, due, 0], f"should be {expected}, {due}, is {answer}"
 
     # Nodes
 
@@ -280,8 +273,8 @@ def _quiet(step: str, answer: Any) -> Any:
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-    return {name: (before.get(name), after.get(name)) for name in names}
+    names = sorted({*before, *after})
+    return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 
 
 class Beside(Stepping):
@@ -304,7 +297,7 @@ class Beside(Stepping):
         self.on.again = twice
 
     def teardown(self) -> None:
-        self.on.close()
+        self.on.store.close()
 
     def look_at_all(self) -> None:
         """All is as the model says."""

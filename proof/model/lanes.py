@@ -58,7 +58,6 @@ class Lanes:
         self.looks: dict[str, int] = {}
         self.coalesced: dict[str, int] = {}
         self.begun: set[tuple[str, str]] = set()  # a job, and a sub-task of it that a worker has begun
-        self.swept = 0
         self.tell_after = 0
         self.asking = ""
 

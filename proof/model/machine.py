@@ -26,24 +26,8 @@ DELAY = [0, 5_000]
 ENDS_OF_LINE = ["back", "back", "front"]
 
 
-def queued(machine: "Machine") -> bool:
-    return bool(machine.model.queued())
-
-
 def at_work(machine: "Machine") -> bool:
     return any(machine.counts(one) for one in machine.on.takings)
-
-
-def taken(machine: "Machine") -> bool:
-    return bool(machine.on.takings)
-
-
-def asked(machine: "Machine") -> bool:
-    return bool(machine.on.asked)
-
-
-def idle(machine: "Machine") -> bool:
-    return any(job.state in ("retrying", "held") or job.over for job in machine.model.jobs.values())
 
 
 def _flavours(chance: Random) -> list[str]:
@@ -95,11 +79,11 @@ class Machine(Beside):
 
     # Runners
 
-    @act(24, queued, 1, node=NODE, another=range(12))
+    @act(24, lambda machine: machine.model.queued(), 1, node=NODE, another=range(12))
     def take(self, node: str, another: int) -> None:
         self.on.take(node, another == 0)
 
-    @act(4, asked, pick=PICK)
+    @act(4, lambda machine: machine.on.asked, pick=PICK)
     def take_late(self, pick: int) -> None:
         self.on.take_late(pick)
 
@@ -114,7 +98,7 @@ class Machine(Beside):
         ids = tuple(self.any_job(one, *(("waiting", "parked") if one % 5 else ())) for one in picks)
         self.on.finish(self.taking(pick), "parked", 0, None, chain, ids)
 
-    @act(when=taken, pick=PICK)
+    @act(when=lambda machine: machine.on.takings, pick=PICK)
     def progress(self, pick: int) -> None:
         taking = self.taking(pick)
         job = self.model.jobs.get(taking.id)
@@ -151,7 +135,7 @@ class Machine(Beside):
             expected.append(self.model.renew(one.id, one.token, TTL))
         assert self.on.call("lease_renew", TTL, *pairs) == expected
 
-    @act(3, taken, pick=PICK)
+    @act(3, lambda machine: machine.on.takings, pick=PICK)
     def drop_work(self, pick: int) -> None:
         one = self.taking(pick) if pick % 2 else self.some(self.on.takings, pick)
         expected = self.model.drop(self.model.nodes[one.node], one.runner, one.token)
@@ -179,6 +163,9 @@ class Machine(Beside):
     @act(4, part="operators", pick=PICK, started=BOTH)
     def cancel(self, pick: int, started: bool) -> None:
         self.on.cancel(self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ())))
+
+    def idle(self) -> bool:
+        return any(job.state in ("retrying", "held") or job.over for job in self.model.jobs.values())
 
     @act(5, idle, 1, part="operators", pick=PICK, ended=BOTH, to=ENDS_OF_LINE)
     def retry(self, pick: int, ended: bool, to: str) -> None:

@@ -4,12 +4,10 @@ A server's library is taken from it, so that the next step loads it anew; what i
 of the clock.
 """
 
-import uuid
 from typing import Any, NamedTuple
 
 import redis
 
-from coordinator.settings import Settings
 from proof.model.clock import Clocked
 from proof.model.lanes import Lanes
 from proof.model.mutant import Mutant
@@ -36,15 +34,13 @@ class Starts(Stepping):
 
     def __init__(self) -> None:
         super().__init__()
-        settings = Settings(url=self.url, prefix=f"m{uuid.uuid4().hex[:8]}")  # type: ignore[call-arg]
-        self.store = Clocked(settings, self.mutant)
+        self.store = Clocked(self.url, self.mutant)
         self.model = Lanes()
         self.greatest = 0
         self.kept: list[Kept] = []  # what one that begins may find
         self.give(1)
 
     def teardown(self) -> None:
-        self.store.forget()
         self.store.close()
 
     @act(3, number=[1, 2, 30])

@@ -8,12 +8,8 @@ Step = Callable[..., None]
 Choice = Sequence[Any] | Callable[[Random], Any]
 
 
-def always(machine: Any) -> bool:
-    return True
-
-
 def act(
-    often: int = 1, when: Callable[[Any], bool] = always, seldom: int = 0, part: str = "", **given: Choice
+    often: int = 1, when: Callable[[Any], object] = lambda _: True, seldom: int = 0, part: str = "", **given: Choice
 ) -> Callable[[Step], Step]:
     """A step: its weight, and its weight where `when` does not hold; its part; its arguments are one of each."""
 

@@ -8,11 +8,8 @@ FORGOTTEN = 3_600_000  # ms for which the work of a node that is gone stays note
 
 
 class Sweeps(Sorters):
-    def sweep(self, interval: int, gap: int) -> tuple[int, list[str], list[str]]:
-        """(swept, the lost, the nodes that are gone)"""
-        if 0 <= self.now - self.swept < interval:
-            return 0, [], []
-        self.swept = self.now
+    def sweep(self, gap: int) -> tuple[list[str], list[str]]:
+        """(the lost, the nodes that are gone)"""
         if gap != self.gap:
             self.gap = gap
             self.note_clock()
@@ -23,7 +20,7 @@ class Sweeps(Sorters):
             self._expire(by_wall)
         self.forget_coalesced()
         self.end_rings()
-        return 1, lost, gone
+        return lost, gone
 
     def _start_due(self, by_wall: bool) -> None:
         waiting = [(job.due, job) for job in self.jobs.values() if job.state in ("retrying", "scheduled")]

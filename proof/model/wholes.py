@@ -11,10 +11,6 @@ def parked(machine: Machine) -> bool:
     return any(job.state == "parked" for job in machine.model.jobs.values())
 
 
-def owing(machine: Machine) -> bool:
-    return bool(machine.model.owed)
-
-
 def locked(machine: Machine) -> bool:
     return any(job.plain for job in machine.model.jobs.values())
 
@@ -55,14 +51,7 @@ class Whole(Courses):
         found = self.on.call("parked_take", "shop", pause, then=[])
         assert sorted((name, last, what) for name, last, _, what in found) == sorted(expected)
 
-    @act(
-        6,
-        parked,
-        pick=PICK,
-        outcome=["succeeded", "step", "raised", "failed", "lost"],
-        delay=DELAY,
-        late=BOTH,
-    )
+    @act(6, parked, pick=PICK, outcome=["succeeded", "step", "raised", "failed", "lost"], delay=DELAY, late=BOTH)
     def unpark(self, pick: int, outcome: str, delay: int, late: bool) -> None:
         job = self.model.jobs[self.some([job.id for job in self.model.jobs.values() if job.state == "parked"], pick)]
         left = job.left
@@ -73,13 +62,13 @@ class Whole(Courses):
         answer = self.on.call("job_unpark", job.id, last, outcome, '"detail"', delay, "", *more, then="")
         assert answer == expected
 
-    @act(4, owing, 1)
+    @act(4, lambda machine: machine.model.owed, 1)
     def take_notices(self) -> None:
         expected = self.model.notices()
         found = self.on.call("notices_take", "shop", 100, then=[])
         assert sorted((name, tries) for name, tries in found) == sorted(expected)
 
-    @act(4, owing, pick=PICK)
+    @act(4, lambda machine: machine.model.owed, pick=PICK)
     def told(self, pick: int) -> None:
         name = self.some(list(self.model.owed), pick)
         assert self.on.call("notices_sent", "shop", name, then=0) == self.model.told([name])

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from kombu.utils.json import dumps
 
-from coordinator.settings import Settings
 from proof.model.clock import Clocked
 from proof.model.mutant import Mutant
 from proof.model.raw import Dump
@@ -29,23 +26,12 @@ STEPS = 40
 Seen = dict[str, dict[str, Any]]
 
 
-@contextmanager
-def _installation(url: str, mutant: Mutant | None) -> Iterator[Puppet]:
-    settings = Settings.load({"url": url, "prefix": f"c{uuid.uuid4().hex[:8]}"}, {}, {})
-    store = Clocked(settings, mutant)
-    try:
-        node = Puppet(store)
-        node.up()
-        yield node
-    finally:
-        store.forget()
-        store.close()
-
-
 def drawn(url: str, number: int, mutant: Mutant | None = None) -> list[Seen]:
     """What was seen of the store in a course of that number: of clients, and of two processes that may be late."""
     chance = Random(number)
-    with _installation(url, mutant) as node:
+    with closing(Clocked(url, mutant)) as store:
+        node = Puppet(store)
+        node.up()
         seen, held = [_seen(node)], dict[str, Taken]()
         for _ in range(STEPS):
             _step(node, chance, held)

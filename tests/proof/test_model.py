@@ -1,11 +1,11 @@
 """The lane proved against a plain model: whatever is called in whatever order, both say and hold the same."""
 
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from coordinator.settings import Settings
 from coordinator.store.library import current
 from proof.model.clock import Clocked, library
 from proof.model.grabbing import Grabbing
@@ -95,14 +95,10 @@ def test_the_machine_runs_the_same_text_as_the_store() -> None:
 
 
 def test_time_passes_only_where_the_test_says_so(redis_server: RedisServer) -> None:
-    store = Clocked(Settings(url=redis_server.url(9), prefix=redis_server.fresh_prefix()))
-    try:
+    with closing(Clocked(redis_server.url(9))) as store:
         store._client.set(store.prefix + "lock:a", "token", px=100_000)
         store._client.zadd(store.prefix + "ends", {store.prefix + "lock:a": store.jump(0) + 50})
         store.jump(49)
         assert store._client.exists(store.prefix + "lock:a")
         store.jump(1)
         assert not store._client.exists(store.prefix + "lock:a")
-    finally:
-        store.forget()
-        store.close()

@@ -20,9 +20,8 @@ HOUR, TTL, GAP = 3_600_000, 15_000, 2_000
 
 @pytest.fixture
 def clocked(redis_server: RedisServer) -> Iterator[Clocked]:
-    store = Clocked(Settings(url=redis_server.url(9), prefix=redis_server.fresh_prefix()))
+    store = Clocked(redis_server.url(9))
     yield store
-    store.forget()
     store.close()
 
 
