@@ -42,8 +42,8 @@ class Collecting(Machine):
         file: tuple[str, str],
     ) -> None:  # fmt: skip
         for sort_key, keys, priority, flavour in orders:
-            about = (f"{sorter}/{self.on.new('o')}", keys, priority, flavour)
-            self._add(about, sorter, sort_key, self.on.new("a"), idle, longest, *file)
+            about = (f"{sorter}/{self.new('o')}", keys, priority, flavour)
+            self._add(about, sorter, sort_key, self.new("a"), idle, longest, *file)
 
     @act(
         4,
@@ -56,8 +56,8 @@ class Collecting(Machine):
     def add_behind_a_batch(self, pick: int, sort_key: str, idle: int) -> None:
         """A late one: it joins the next batch, wherever it would stand in this."""
         sorter = self.some([name for name, at in self.model.flushes().items() if at == 0] or SORTERS, pick)
-        about = (f"{sorter}/{self.on.new('o')}", KEYS[pick % len(KEYS)], 0, "bare")
-        self._add(about, sorter, sort_key, self.on.new("a"), idle, 0, "", "")
+        about = (f"{sorter}/{self.new('o')}", KEYS[pick % len(KEYS)], 0, "bare")
+        self._add(about, sorter, sort_key, self.new("a"), idle, 0, "", "")
 
     def _add(self, about: tuple[Any, ...], *order: Any) -> None:
         name, keys, priority, flavour = about
@@ -66,7 +66,7 @@ class Collecting(Machine):
         ask.job.sorter, ask.job.sort_key, ask.job.asked = order[:3]
         expected = self.model.add(ask.job, *order[3:])
         then = self.model.add(ask.job, *order[3:])  # of a file: `seen`
-        assert self.on.call("sorter_add", *ask.held(*order), then=then) == expected
+        assert self.call("sorter_add", *ask.held(*order), then=then) == expected
 
     @act(part="sorters", pick=PICK, keys=KEYS, ours=[False, False, True], file=_file)
     def add_a_known_id(self, pick: int, keys: tuple[str, ...], ours: bool, file: tuple[str, str]) -> None:
@@ -74,7 +74,7 @@ class Collecting(Machine):
         held = [job.id for job in self.model.jobs.values() if job.sorter]
         name = self.some(held, pick) if held and pick % 4 else self.any_job(pick)
         known = self.model.jobs.get(name) or Job(name, keys, None)
-        asked = known.asked if ours and known.asked else self.on.new("a")
+        asked = known.asked if ours and known.asked else self.new("a")
         if name != "nobody":
             self._add((name, keys, 0, "bare"), known.sorter or "s", "a", asked, 1_000, 0, *file)
 
@@ -82,23 +82,23 @@ class Collecting(Machine):
     def flush(self, most: int) -> None:
         self.again = False
         expected = self.model.flush(most)
-        assert self.on.call("sorter_flush", most) == expected
+        assert self.call("sorter_flush", most) == expected
 
     @act(2, holding, part="sorters", pick=PICK)
     def hasten(self, pick: int) -> None:
         sorter = self.some(SORTERS, pick)
-        assert self.on.call("sorter_hasten", sorter, ACT) == self.model.hasten(sorter)
+        assert self.call("sorter_hasten", sorter, ACT) == self.model.hasten(sorter)
 
     @act(2, holding, part="sorters", pick=PICK)
     def cancel_what_is_held(self, pick: int) -> None:
         held = [job for job in self.model.jobs.values() if job.state == "collected"]
         held = [job for job in held if job.sealed] or held
-        self.on.cancel(self.some(held, pick).id if held else "nobody")
+        self._cancel(self.some(held, pick).id if held else "nobody")
 
     @act(3, lambda machine: holding(machine) and not machine.model.due_sorters(), part="sorters", ms=[1, 1_000, 10_000])
     def nothing_comes(self, ms: int) -> None:
         """For as long as a sorter waits for more."""
-        self.on.pass_time(ms)
+        self.pass_time(ms)
 
     @act(5, lambda machine: any(machine.model.seen.values()), part="sorters", pick=PICK, late=[False, True])
     def forget_files(self, pick: int, late: bool) -> None:
@@ -107,4 +107,4 @@ class Collecting(Machine):
         files = {path: "0" if late else identity for path, identity in self.model.seen[sorter].items()}
         expected = self.model.forget_files(sorter, files)
         pairs = [part for pair in files.items() for part in pair]
-        assert self.on.call("sorter_forget", sorter, *pairs, then=0) == expected
+        assert self.call("sorter_forget", sorter, *pairs, then=0) == expected

@@ -21,19 +21,19 @@ def free_lanes(machine: Machine) -> list[str]:
 class Courses(Collecting):
     def _pass(self, ms: int) -> None:
         """Time in which workers live and nobody sweeps."""
-        self.on.pass_time(ms)
-        self.on.beat_all()
-        self.on.check()
+        self.pass_time(ms)
+        self.beat_all()
+        self.check()
 
     def _lose_and_take(self, one: Taking) -> Taking:
         """The next taking, mostly of the same job; the loss is told once more, late."""
         self._lose(one, "lost", 0, False)
-        self.on.check()
+        self.check()
         self.take(one.node, 1)
-        self.on.check()
+        self.check()
         self._lose(one, "lost", 0, False)
-        self.on.check()
-        return self.on.takings[-1] if self.on.takings else one
+        self.check()
+        return self.takings[-1] if self.takings else one
 
     @act(2, at_work, part="time", pick=PICK, lost=["", "taken again", "alive"], cancelled=BOTH)
     def outlive(self, pick: int, lost: str, cancelled: bool) -> None:
@@ -43,43 +43,43 @@ class Courses(Collecting):
             one = self._lose_and_take(one)
         elif lost:
             self._lose(one, "lost", 0, False)
-            self.on.check()
+            self.check()
             self._renew([one])
-            self.on.check()
+            self.check()
         if cancelled:
-            self.on.cancel(one.id)
-            self.on.check()
+            self._cancel(one.id)
+            self.check()
         self._pass(PAST_LIFETIME)
         self._renew([one])
-        self.on.check()
-        self.on.sweep()
+        self.check()
+        self._sweep()
 
     @act(2, at_work, part="time")
     def sweep_after_a_silence(self) -> None:
         """Nobody could renew: nobody is lost yet, neither at once nor a little later."""
-        self.on.sweep(2_000)
+        self._sweep(2_000)
         self._pass(PAST_LEASE)
-        self.on.sweep(2_000)
-        self.on.pass_time(1_900)
-        self.on.sweep()
+        self._sweep(2_000)
+        self.pass_time(1_900)
+        self._sweep()
 
     @act(2, at_work, part="time", pick=PICK)
     def outlive_a_clock_that_went_back(self, pick: int) -> None:
         """Redis keeps its lock for an hour more. Its lease ends all the same, and another is given the lane."""
         one = self.taking(pick)
-        self.on.sweep()
+        self._sweep()
         self._pass(-3_600_000)
         self._pass(PAST_LEASE)
-        self.on.sweep()
-        self.on.check()
+        self._sweep()
+        self.check()
         self.take(one.node, 1)
 
     def _start(self, pick: int, attempts: int, flavour: str) -> None:
         """The last taking is one of a new job, in a lane that was free."""
         self.submit((self.some(free_lanes(self) or KEY, pick),), 5, attempts, [flavour], 0)
-        self.on.check()
+        self.check()
         self.take("one", 1)
-        self.on.check()
+        self.check()
 
     @act(when=free_lanes, pick=PICK, flavour=["conflicts", "fewer conflicts"])
     def conflict_at_the_bound(self, pick: int, flavour: str) -> None:
@@ -93,7 +93,7 @@ class Courses(Collecting):
         self.lose(0, "lost", 0, False)
         self._pass(PAST_START)
         self.take("one", 1)
-        self.on.check()
+        self.check()
         self.finish(0, "raised", 5_000, None, False)
 
     @act(2, free_lanes, part="time", pick=PICK, flavour=["undo", "undo in steps"])
@@ -103,13 +103,13 @@ class Courses(Collecting):
         self.finish(0, "failed", 0, None, False)
         self._pass(PAST_LIFETIME)
         self.take("one", 1)
-        self.on.check()
+        self.check()
         for ms in (0, PAST_LIFETIME):
-            self.on.sweep()
-            self.on.check()
+            self._sweep()
+            self.check()
             self.finish(0, "parked", 0, None, False)
             self._pass(ms)
-        self.on.sweep()
+        self._sweep()
 
     @act(2, at_work, part="operators", pick=PICK, to=ENDS_OF_LINE)
     def stop_what_was_released_and_is_wanted_again(self, pick: int, to: str) -> None:
@@ -117,9 +117,9 @@ class Courses(Collecting):
         job = self.model.jobs.get(one.id)
         if job and job.token == one.token and not job.over:
             self._release(job.keys[0], job.id)
-            self.on.check()
+            self.check()
             self._retry(job.id, to)
-            self.on.check()
+            self.check()
         self._condemn(one)
 
     @act(3, ready_of_several, part="operators", pick=PICK, last=BOTH)
@@ -129,7 +129,7 @@ class Courses(Collecting):
         if found:
             first, *_, other = self.some(found, pick).keys[:: -1 if last else 1]
             self.submit((other,), 5, 1, ["bare"], 0)
-            self.on.check()
+            self.check()
             self.pause(first)
 
     @act(2, at_work, part="limits", pick=PICK, limit=[2, 2, 3])
@@ -139,10 +139,10 @@ class Courses(Collecting):
         job = self.model.jobs.get(one.id)
         if job:
             self.set_limit(job.keys[0], limit)
-            self.on.check()
+            self.check()
             self.submit(job.keys[:1], 5, 1, ["bare"], 0)
-            self.on.check()
+            self.check()
             self._pass(PAST_LEASE)
             self.take("one", 1)
-            self.on.check()
+            self.check()
         self._renew([one])

@@ -96,7 +96,7 @@ class Grabbing(Beside):
     def look_at_all(self) -> None:
         super().look_at_all()
         self.over.update(job.id for job in self.model.jobs.values() if job.over)
-        dump, wall = self.on.dump(), self.model.wall
+        dump, wall = self.dump(), self.model.wall
         there = {lane_of(*names): one for names, one in self.instances.items() if one.till > wall}
         held = {lane: (one["state"], one["token"], one["attempt"]) for lane, one in dump.under("grab").items()}
         assert held == {lane: (one.state, one.token, str(one.attempt)) for lane, one in there.items()}
@@ -124,18 +124,18 @@ class Grabbing(Beside):
 
     @act(6, names=INSTANCES, attempts=ATTEMPTS)
     def grab(self, names: tuple[str, str], attempts: int) -> None:
-        part = Part(*names, f"grab:{self.on.new('g')}", self.on.new_token())
+        part = Part(*names, f"grab:{self.new('g')}", self.new_token())
         self.asked.append(part)
-        self._take(part, attempts)
+        self._grab(part, attempts)
 
     @act(2, pick=PICK, attempts=ATTEMPTS)
     def grab_late(self, pick: int, attempts: int) -> None:
         """A request comes once more, while Redis knows its lease, or never knew it: a process asks for 2 s at most."""
         part = self.part(pick)
         if part.job in self.model.jobs or part.job not in self.over:
-            self._take(part, attempts)
+            self._grab(part, attempts)
 
-    def _take(self, part: Part, attempts: int) -> None:
+    def _grab(self, part: Part, attempts: int) -> None:
         one, state = self.read(part.key, part.instance)
         lane, about = lane_of(part.key, part.instance), f'"{part.job}"'
         expected = one.told(state)
@@ -144,7 +144,7 @@ class Grabbing(Beside):
         elif state not in ("running", "complete") and not (state == "failed" and one.failures >= attempts):
             expected = self._won(part, lane, about, one, state)
         args = (lane, part.job, part.token, TTL, asks.LIFETIME, KEEP, attempts, about)
-        answer = self.on.call("grab_take", *args)
+        answer = self.call("grab_take", *args)
         assert told_alike(answer, expected), f"should be {expected}, is {answer}"
 
     def _won(self, part: Part, lane: str, about: str, one: Instance, state: str) -> list[str]:
@@ -179,7 +179,7 @@ class Grabbing(Beside):
             one.till, expected = self.model.wall + KEEP, "ended"
             one.failures += state == "failed"
         args = (part.job, part.token, state, KEEP, value)
-        assert self.on.call("grab_end", lane_of(part.key, part.instance), *args) == expected
+        assert self.call("grab_end", lane_of(part.key, part.instance), *args) == expected
 
     @act(2, names=INSTANCES, named=range(4))
     def release(self, names: tuple[str, str], named: int) -> None:
@@ -196,21 +196,21 @@ class Grabbing(Beside):
                 del self.model.jobs[one.job]
             one.state, one.value, one.ended, one.failures = "abandoned", ANY, str(self.model.wall), 0
         again, self.again = self.again, self.again and bool(named) and not of_job
-        answer = self.on.call("grab_release", lane_of(*names), attempt, ACT, then="")
+        answer = self.call("grab_release", lane_of(*names), attempt, ACT, then="")
         assert (answer and loads(answer)) == (expected and loads(expected))
         self.again = again
 
     @act(2, names=INSTANCES)
     def look(self, names: tuple[str, str]) -> None:
         one, state = self.read(*names)
-        answer = self.on.call("grab_look", lane_of(*names))
+        answer = self.call("grab_look", lane_of(*names))
         assert told_alike(answer, one.told(state)), f"should be {one.told(state)}, is {answer}"
 
     @act(3, pick=PICK)
     def renew(self, pick: int) -> None:
         part = self.part(pick)
         expected: list[Any] = [self.model.renew(part.job, part.token, TTL)]
-        assert self.on.call("lease_renew", TTL, part.job, part.token) == expected
+        assert self.call("lease_renew", TTL, part.job, part.token) == expected
 
     @act(1, pick=PICK)
     def give_up_the_lane(self, pick: int) -> None:
@@ -221,13 +221,13 @@ class Grabbing(Beside):
         if job and ours and not job.over:
             self.model.leave(job, "succeeded")
         expected = "released" if job and ours and job.state == "succeeded" else "lost"
-        assert self.on.call("lock_release", part.job, part.token) == expected
+        assert self.call("lock_release", part.job, part.token) == expected
 
     @act(1, pick=PICK)
     def cancel(self, pick: int) -> None:
-        self.on.cancel(self.part(pick).job)
+        self._cancel(self.part(pick).job)
 
     @act(3, part="time", ms=[1, 1_000, 31_000, 61_000, 61_000, 130_000, 1_100_000, 1_700_000])
     def time(self, ms: int) -> None:
-        self.on.pass_time(ms)
-        self.on.beat_all()
+        self.pass_time(ms)
+        self.beat_all()

@@ -24,7 +24,7 @@ class GrabbingJobs(Grabbing):
     def begin(self, chance: Random) -> None:
         super().begin(chance)
         for name in ("one", "two"):
-            self.on.beat(name, "first", False)
+            self._beat(name, "first", False)
 
     def look_at_all(self) -> None:
         """What became of jobs stands in their instances."""
@@ -62,7 +62,7 @@ class GrabbingJobs(Grabbing):
         if job_id:
             names, flavour = self.of_jobs[job_id], "bare"
         ask = asks.Ask(
-            job_id or self.on.new("j"), (lane_of(*names),), 0, self.model.wall, "", **asks.FLAVOURS[flavour],
+            job_id or self.new("j"), (lane_of(*names),), 0, self.model.wall, "", **asks.FLAVOURS[flavour],
             max_attempts=2, key=names[0], grab={"instance": names[1], "keep_instance": KEEP / 1000},
         )  # fmt: skip
         one, state = self.read(*names)
@@ -78,7 +78,7 @@ class GrabbingJobs(Grabbing):
                 state = "running"
                 self.of_jobs[ask.name] = names
         for _ in range(2 if again else 1):
-            answer = self.on.call("job_submit", *ask.args)
+            answer = self.call("job_submit", *ask.args)
             assert answer[:4] == expected, f"should be {expected}, is {answer}"
             assert told_alike(answer[4], one.told(state)), f"should be {one.told(state)}, is {answer[4]}"
             assert answer[5] == one.job
@@ -86,12 +86,12 @@ class GrabbingJobs(Grabbing):
 
     @act(8, node=["one", "one", "two"])
     def take(self, node: str) -> None:
-        self.on.take(node, False)
+        self._take(node, False)
 
     @act(8, pick=PICK, outcome=OUTCOMES)
     def finish(self, pick: int, outcome: str) -> None:
-        takings = self.on.takings or [Taking("nobody", "none", "one", "none")]
-        self.on.finish(takings[-1 - pick % min(len(takings), 3)], outcome, 0, None, False)
+        takings = self.takings or [Taking("nobody", "none", "one", "none")]
+        self._finish(takings[-1 - pick % min(len(takings), 3)], outcome, 0, None, False)
 
     def _some_job(self, pick: int) -> str:
         names = list(self.of_jobs) or ["no job"]
@@ -105,15 +105,15 @@ class GrabbingJobs(Grabbing):
             names = self.of_jobs[name]
             one, state = self.read(*names)
             if state in ("running", "complete"):
-                assert self.on.call("job_retry", name, ACT, "back") == job.state
+                assert self.call("job_retry", name, ACT, "back") == job.state
                 return
             self.instances[names] = self._new(name, one, state)
-        assert self.on.call("job_retry", name, ACT, "back") == self.model.retry(name, "back")
+        assert self.call("job_retry", name, ACT, "back") == self.model.retry(name, "back")
 
     @act(2, pick=PICK)
     def cancel_job(self, pick: int) -> None:
-        self.on.cancel(self._some_job(pick))
+        self._cancel(self._some_job(pick))
 
     @act(2)
     def sweep(self) -> None:
-        self.on.sweep()
+        self._sweep()

@@ -27,7 +27,7 @@ ENDS_OF_LINE = ["back", "back", "front"]
 
 
 def at_work(machine: "Machine") -> bool:
-    return any(machine.counts(one) for one in machine.on.takings)
+    return any(machine.counts(one) for one in machine.takings)
 
 
 def _flavours(chance: Random) -> list[str]:
@@ -46,8 +46,8 @@ class Machine(Beside):
 
     def taking(self, pick: int) -> Taking:
         """Mostly one that counts, sometimes one that was succeeded."""
-        current = [one for one in self.on.takings if self.counts(one)]
-        others = self.on.takings or [Taking("nobody", "none", "one", "none")]
+        current = [one for one in self.takings if self.counts(one)]
+        others = self.takings or [Taking("nobody", "none", "one", "none")]
         return self.some(current if current and pick % 7 else others, pick)
 
     def counts(self, taking: Taking) -> bool:
@@ -69,41 +69,47 @@ class Machine(Beside):
         if asked.get("when_busy") == "skip" and len(keys) > 1 and pick % 3 == 0:
             asked["when_busy"] = "skip last"
         parent = self.any_job(pick, "running", "parked") if pick % 4 else self.any_job(pick)
-        ask = asks.Ask(self.on.new("j"), keys, priority, self.model.wall, parent, **asked)
-        self.on.submit(ask.job, ask.args, ask.busy, ask.room)
+        ask = asks.Ask(self.new("j"), keys, priority, self.model.wall, parent, **asked)
+        self._submit(ask.job, ask.args, ask.busy, ask.room)
 
     @act(pick=PICK, keys=KEYS)
     def submit_a_known_id(self, pick: int, keys: tuple[str, ...]) -> None:
         ask = asks.Ask(self.any_job(pick), keys, 0, self.model.wall, "")
-        self.on.submit(ask.job, ask.args, "queue")
+        self._submit(ask.job, ask.args, "queue")
 
     # Runners
 
     @act(24, lambda machine: machine.model.queued(), 1, node=NODE, another=range(12))
     def take(self, node: str, another: int) -> None:
-        self.on.take(node, another == 0)
+        self._take(node, another == 0)
 
-    @act(4, lambda machine: machine.on.asked, pick=PICK)
+    @act(4, lambda machine: machine.requests, pick=PICK)
     def take_late(self, pick: int) -> None:
-        self.on.take_late(pick)
+        """A runner's first request comes once more, whatever became of the runner since."""
+        node, incarnation, runner, bell, token = self.requests[-1 - pick % len(self.requests)]
+        with self.unchanged("a late request"):
+            given = self.call("runner_take", node, incarnation, runner, bell, token, TTL)
+        entry = self.model.nodes[node].work.get(runner)
+        ours = entry and entry[0] == token and self.model.nodes[node].incarnation in (incarnation, "")
+        assert (given and given[0]) == (entry[2] if entry and ours else None), f"{given}, while it holds {entry}"
 
     @act(24, at_work, 1, pick=PICK, outcome=ENDS, delay=DELAY, bound=[None, None, 0, 3],
          chain=BOTH)  # fmt: skip
     def finish(self, pick: int, outcome: str, delay: int, bound: int | None, chain: bool) -> None:
-        self.on.finish(self.taking(pick), outcome, delay, bound, chain)
+        self._finish(self.taking(pick), outcome, delay, bound, chain)
 
     @act(6, at_work, 1, pick=PICK, picks=_picks, chain=BOTH)
     def park(self, pick: int, picks: list[int], chain: bool) -> None:
         """On jobs, most of which wait."""
         ids = tuple(self.any_job(one, *(("waiting", "parked") if one % 5 else ())) for one in picks)
-        self.on.finish(self.taking(pick), "parked", 0, None, chain, ids)
+        self._finish(self.taking(pick), "parked", 0, None, chain, ids)
 
-    @act(when=lambda machine: machine.on.takings, pick=PICK)
+    @act(when=lambda machine: machine.takings, pick=PICK)
     def progress(self, pick: int) -> None:
         taking = self.taking(pick)
         job = self.model.jobs.get(taking.id)
         known = job and job.token == taking.token and not self.model.faded(job)
-        assert self.on.call("job_progress", taking.id, taking.token, "1/2") == bool(known)
+        assert self.call("job_progress", taking.id, taking.token, "1/2") == bool(known)
 
     # Wardens
 
@@ -117,11 +123,11 @@ class Machine(Beside):
             return  # as a warden: only what it has stopped for sure
         if not condemned or delay:
             expected_state = self.model.lost(one.id, one.token, how, delay)
-            assert self.on.call("job_lose", one.id, one.token, how, '"gone"', delay, then="") == expected_state
+            assert self.call("job_lose", one.id, one.token, how, '"gone"', delay, then="") == expected_state
 
     def _condemn(self, one: Taking) -> int:
         stopped = self.model.condemn(self.model.nodes[one.node], one.runner, one.token, one.id)
-        assert self.on.call("runner_condemn", one.node, one.runner, one.token, one.id) == stopped
+        assert self.call("runner_condemn", one.node, one.runner, one.token, one.id) == stopped
         return stopped
 
     @act(3, at_work, picks=_picks)
@@ -133,36 +139,36 @@ class Machine(Beside):
         for one in those:
             pairs += [one.id, one.token]
             expected.append(self.model.renew(one.id, one.token, TTL))
-        assert self.on.call("lease_renew", TTL, *pairs) == expected
+        assert self.call("lease_renew", TTL, *pairs) == expected
 
-    @act(3, lambda machine: machine.on.takings, pick=PICK)
+    @act(3, lambda machine: machine.takings, pick=PICK)
     def drop_work(self, pick: int) -> None:
-        one = self.taking(pick) if pick % 2 else self.some(self.on.takings, pick)
+        one = self.taking(pick) if pick % 2 else self.some(self.takings, pick)
         expected = self.model.drop(self.model.nodes[one.node], one.runner, one.token)
-        assert self.on.call("work_drop", one.node, one.runner, one.token, then=0) == expected
+        assert self.call("work_drop", one.node, one.runner, one.token, then=0) == expected
 
     @act(2, steady=BOTH)
     def sweep(self, steady: bool) -> None:
-        self.on.sweep(STEADY if steady else 2_000)
+        self._sweep(STEADY if steady else 2_000)
 
     @act(4, part="time", ms=[1, 1_000, 6_000, 31_000, 61_000, 61_000, 130_000, 610_000, 3_700_000],
          beaten=range(5), swept=range(2))  # fmt: skip
     def time(self, ms: int, beaten: int, swept: int) -> None:
-        self.on.pass_time(ms)
+        self.pass_time(ms)
         if beaten:
-            self.on.beat_all()
+            self.beat_all()
         if swept:
-            self.on.sweep()
+            self._sweep()
 
     @act(2, part="time", ms=[-3_600_000, -3_600_000, -1_000, 3_600_000])
     def set_the_servers_clock(self, ms: int) -> None:
-        self.on.pass_time(ms)
+        self.pass_time(ms)
 
     # Operators
 
     @act(4, part="operators", pick=PICK, started=BOTH)
     def cancel(self, pick: int, started: bool) -> None:
-        self.on.cancel(self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ())))
+        self._cancel(self.any_job(pick, *(("running", "held", "parked", "retrying") if started else ())))
 
     def idle(self) -> bool:
         return any(job.state in ("retrying", "held") or job.over for job in self.model.jobs.values())
@@ -173,22 +179,22 @@ class Machine(Beside):
         self._retry(self.any_job(pick, *states), to)
 
     def _retry(self, name: str, to: str) -> None:
-        assert self.on.call("job_retry", name, ACT, to) == self.model.retry(name, to)
+        assert self.call("job_retry", name, ACT, to) == self.model.retry(name, to)
 
     @act(3, part="operators", pick=PICK, priority=[None, None, 5, 0, -5], to=ENDS_OF_LINE, late=range(4))
     def move(self, pick: int, priority: int | None, to: str, late: int) -> None:
         """`late`: who moved it last asks again, whatever came to pass since; the answer may have been lost."""
         name = self.any_job(pick, *(("waiting", "scheduled") if pick % 4 else ()))
         before = self.model.job(name)
-        asked = (before and not late and before.move) or self.on.new("m")
+        asked = (before and not late and before.move) or self.new("m")
         expected = self.model.move(name, priority, to, asked)
-        answer = self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked)
+        answer = self.call("job_move", name, "" if priority is None else priority, to, ACT, asked)
         assert answer == list(expected)
 
     @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
     def set_limit(self, key: str, limit: int) -> None:
         expected = self.model.set_limit(key, limit)
-        assert self.on.call("lane_limit", key, limit, ACT, then=limit) == expected
+        assert self.call("lane_limit", key, limit, ACT, then=limit) == expected
 
     @act(part="operators", key=KEY, named=BOTH, pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
@@ -197,12 +203,12 @@ class Machine(Beside):
 
     def _release(self, key: str, holder: str) -> None:
         expected = self.model.release(key, holder)
-        assert self.on.call("lane_release", key, ACT, holder, then="" if holder else ...) == expected
+        assert self.call("lane_release", key, ACT, holder, then="" if holder else ...) == expected
 
     @act(part="operators", key=KEY)
     def pause(self, key: str) -> None:
-        assert self.on.call("lane_pause", key, ACT, then=0) == self.model.pause(key)
+        assert self.call("lane_pause", key, ACT, then=0) == self.model.pause(key)
 
     @act(part="operators", key=KEY)
     def resume(self, key: str) -> None:
-        assert self.on.call("lane_resume", key, ACT, then=0) == self.model.resume(key)
+        assert self.call("lane_resume", key, ACT, then=0) == self.model.resume(key)

@@ -58,7 +58,7 @@ def _of_jobs(model: Model) -> dict[str, Any]:
         "fading": {job.id: job.over for job in jobs},
         "runs": {job.id: list(job.keys) for job in jobs if job.over and job.place},
         "equal": {job.id: job.coalesce for job in jobs if job.coalesce},
-        "names": {job.id: set(job.aliases) for job in jobs if job.aliases},
+        "names": {name: {alias for alias, of in model.alias.items() if of == name} for name in model.alias.values()},
         "leases": {job.id: job.lease for job in running if not job.plain},
         "leases of locks": {job.id: job.lease for job in running if job.plain},
         "due": {job.id: job.due for job in due if not model.is_named(job)},

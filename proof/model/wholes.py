@@ -21,34 +21,34 @@ class Whole(Courses):
     @act(2, parked, pick=PICK)
     def child_ended(self, pick: int) -> None:
         name = self.any_job(pick, "parked")
-        assert self.on.call("child_ended", name, "task") == self.model.child_ended(name)
+        assert self.call("child_ended", name, "task") == self.model.child_ended(name)
 
     @act(pick=PICK, part="nodes", node=NODE)
     def lose_a_child(self, pick: int, node: str) -> None:
         """A worker begins a sub-task. Nobody says that it was lost while that worker lives; once its attempt went on
         without it, it does not begin again.
         """
-        name, known, child = self.any_job(pick), self.model.nodes[node], self.on.new("c")
+        name, known, child = self.any_job(pick), self.model.nodes[node], self.new("c")
         job, began = self.model.jobs.get(name), (name, child, 1, node, known.incarnation or "one")
         noted = bool(job and not job.over)
-        assert self.on.call("child_began", *began) == noted
+        assert self.call("child_began", *began) == noted
         if known.incarnation:
-            assert self.on.call("children_lost", name, child, "other") == []
-        self.on.call("children_over", name, child)
-        assert self.on.call("child_began", *began) == (-1 if noted else 0)
+            assert self.call("children_lost", name, child, "other") == []
+        self.call("children_over", name, child)
+        assert self.call("child_began", *began) == (-1 if noted else 0)
 
     @act(when=parked, seldom=0, pick=PICK, key=KEY)
     def end_a_child(self, pick: int, key: str) -> None:
         """A job of a parked one comes and is over."""
-        ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.wall, self.any_job(pick, "parked"), child=True)
-        self.on.submit(ask.job, ask.args, "queue")
-        self.on.check()
-        self.on.cancel(ask.name)
+        ask = asks.Ask(self.new("j"), (key,), 0, self.model.wall, self.any_job(pick, "parked"), child=True)
+        self._submit(ask.job, ask.args, "queue")
+        self.check()
+        self._cancel(ask.name)
 
     @act(pause=[1_000, 10_000])
     def look_at_parked(self, pause: int) -> None:
         expected = self.model.parked(pause)
-        found = self.on.call("parked_take", "shop", pause, then=[])
+        found = self.call("parked_take", "shop", pause, then=[])
         assert sorted((name, last, what) for name, last, _, what in found) == sorted(expected)
 
     @act(6, parked, pick=PICK, outcome=["succeeded", "step", "raised", "failed", "lost"], delay=DELAY, late=BOTH)
@@ -59,27 +59,27 @@ class Whole(Courses):
         more = (left[0].kind, left[0].task, left[0].limit) if outcome == "step" else ("", "", "")
         last = "of another" if late and pick % 4 == 0 else job.last
         expected = self.model.unpark(job.id, last, outcome, delay)
-        answer = self.on.call("job_unpark", job.id, last, outcome, '"detail"', delay, "", *more, then="")
+        answer = self.call("job_unpark", job.id, last, outcome, '"detail"', delay, "", *more, then="")
         assert answer == expected
 
     @act(4, lambda machine: machine.model.owed, 1)
     def take_notices(self) -> None:
         expected = self.model.notices()
-        found = self.on.call("notices_take", "shop", 100, then=[])
+        found = self.call("notices_take", "shop", 100, then=[])
         assert sorted((name, tries) for name, tries in found) == sorted(expected)
 
     @act(4, lambda machine: machine.model.owed, pick=PICK)
     def told(self, pick: int) -> None:
         name = self.some(list(self.model.owed), pick)
-        assert self.on.call("notices_sent", "shop", name, then=0) == self.model.told([name])
+        assert self.call("notices_sent", "shop", name, then=0) == self.model.told([name])
 
     # Locks in plain code
 
     @act(3, part="locks", key=KEY, busy=["queue", "queue", "skip"], nested=range(2), pick=PICK)
     def lock(self, key: str, busy: str, nested: int, pick: int) -> None:
-        name = self.on.new("l")
+        name = self.new("l")
         fields, job = asks.lock(name, key, TTL)
-        self.on.submit(job, (name, key, busy, *fields), busy, holders=self._holders(pick) if nested else [])
+        self._submit(job, (name, key, busy, *fields), busy, holders=self._holders(pick) if nested else [])
 
     def _holders(self, pick: int) -> list[tuple[str, str]]:
         """A job at work, or a lock that is held, and seldom one that is over."""
@@ -91,7 +91,7 @@ class Whole(Courses):
         name, holders = self.any_job(other, *(("waiting", "parked") if other % 4 else ())), self._holders(pick)
         name = "" if other % 11 == 0 else name
         well = self.model.await_job(name, holders)
-        answer = self.on.call("job_await", name, *(part for pair in holders for part in pair))
+        answer = self.call("job_await", name, *(part for pair in holders for part in pair))
         assert bool(answer) != well, f"{holders} wait for {name}: {answer}"
 
     def _lock(self, pick: int) -> str:
@@ -107,13 +107,13 @@ class Whole(Courses):
         if ours and not over:
             self.model.leave(job, "succeeded")
         expected = "released" if ours and job.state == "succeeded" else "lost"
-        assert self.on.call("lock_release", job.id, token) == expected
+        assert self.call("lock_release", job.id, token) == expected
 
     @act(3, locked, part="locks", pick=PICK, ms=[0, 1, 1_000])
     def wait_for_lock(self, pick: int, ms: int) -> None:
         """`ms`: after which its waiter asks."""
         name = self._lock(pick)
-        self.on.pass_time(ms)
+        self.pass_time(ms)
         job = self.model.jobs.get(name)
         if job and job.state == "waiting":
             job.seen = self.model.uptime
@@ -122,10 +122,10 @@ class Whole(Courses):
         if job and job.state == "running":
             self.model.begin(job)
         if job and job.nested and job.state == "waiting" and not self.model.stays(job):
-            assert self.on.call("lock_wait", name, then=["", ""])[0] == "deadlock"
+            assert self.call("lock_wait", name, then=["", ""])[0] == "deadlock"
             return
         expected = [job.state, str(job.fence or "")] if job else ["", ""]
-        assert self.on.call("lock_wait", name) == expected
+        assert self.call("lock_wait", name) == expected
 
     @act(when=locked, part="locks", pick=PICK)
     def renew_lock(self, pick: int) -> None:
@@ -136,11 +136,11 @@ class Whole(Courses):
 
     @act(part="nodes", node=NODE, incarnation=["first", "first", "second"])
     def register(self, node: str, incarnation: str) -> None:
-        self.on.register(node, incarnation)
+        self._register(node, incarnation)
 
     @act(part="nodes", node=NODE, ending=range(6), other=range(6))
     def beat(self, node: str, ending: int, other: int) -> None:
-        self.on.beat(node, (self.model.nodes[node].incarnation if other else "") or "nobody", ending == 5)
+        self._beat(node, (self.model.nodes[node].incarnation if other else "") or "nobody", ending == 5)
 
     @act(part="nodes", node=NODE, other=range(3))
     def leave(self, node: str, other: int) -> None:
@@ -148,8 +148,8 @@ class Whole(Courses):
         incarnation = (known.incarnation if other == 1 else "") or "nobody"
         if incarnation == known.incarnation:
             self.model.forget(known)
-        self.on.call("node_leave", node, incarnation, then=0)
+        self.call("node_leave", node, incarnation, then=0)
 
     @act(part="nodes", node=NODE, on=[False, False, True])
     def drain(self, node: str, on: bool) -> None:
-        assert self.on.call("node_drain", node, int(on), ACT, then=0) == self.model.drain(node, on)
+        assert self.call("node_drain", node, int(on), ACT, then=0) == self.model.drain(node, on)

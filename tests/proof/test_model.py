@@ -46,7 +46,7 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
         url = redis_server.url(9)
 
         def teardown(self) -> None:
-            used.update(self.on.store.used)
+            used.update(self.store.used)
             super().teardown()
 
     for number in range(long(50, 300)):  # those of tests/proof/test_why.py and test_plans.py hold it, too

@@ -48,7 +48,7 @@ class Planned(Whole):
 
     def hold_against(self, plan: Plan, name: str, before: set[str]) -> None:
         """What the machine has done since: it is the model's word and Redis's."""
-        state = fields(self.on.store, name, "state")[0]
+        state = fields(self.store, name, "state")[0]
         for hit in plan.hits:
             type(self).seen.add((plan.act, hit.state, hit.becomes))
             job = self.model.jobs[name]
@@ -68,7 +68,7 @@ class Planned(Whole):
     def stop(self, name: str) -> None:
         """Its attempt is over."""
         job = self.model.jobs[name]
-        taking = next(one for one in self.on.takings if one.id == name and one.token == job.token)
+        taking = next(one for one in self.takings if one.id == name and one.token == job.token)
         again, self.again = self.again, False
         self._lose(taking, "lost", 0, False)
         self.again = again
@@ -96,10 +96,10 @@ class Planned(Whole):
     def steer(self, verb: Any, key: str, do: Any, limit: int = 1) -> None:
         """As an act on a filter does it."""
         wanted: Any = {"key": key, "limit": limit} if verb == "limit" else {"key": key}
-        plan, before = on_filter(self.on.store, verb, wanted)[0].plan(), self.waiting()
+        plan, before = on_filter(self.store, verb, wanted)[0].plan(), self.waiting()
         self.again = False
         do()
-        [now] = look(self.on.store, [key], 1)
+        [now] = look(self.store, [key], 1)
         for hit in plan.hits:
             type(self).seen.add((verb, hit.state, hit.becomes))
             assert hit.thing == f"lane {key}"
@@ -112,10 +112,10 @@ class Planned(Whole):
         job = self.model.job(name)
         if job is None:
             return
-        plan, before = of_move(look_ := Projection(self.on.store), [look_.job(job.id)], priority, to), self.waiting()
+        plan, before = of_move(look_ := Projection(self.store), [look_.job(job.id)], priority, to), self.waiting()
         state, self.again = job.state, False
-        expected = self.model.move(name, priority, to, asked := self.on.new("m"))
-        assert self.on.call("job_move", name, "" if priority is None else priority, to, ACT, asked) == list(expected)
+        expected = self.model.move(name, priority, to, asked := self.new("m"))
+        assert self.call("job_move", name, "" if priority is None else priority, to, ACT, asked) == list(expected)
         assert [hit.state for hit in plan.hits] == ([state] if expected[1] else [])
         type(self).seen |= {("move", hit.state, to) for hit in plan.hits}
         self.hold_starts(plan, before)
@@ -123,7 +123,7 @@ class Planned(Whole):
     @act(2, part="operators")
     def retarget(self) -> None:
         """There and back: the model knows no tasks."""
-        store = self.on.store
+        store = self.store
         there = {"shop.work": "shop.send", "shop.send": "shop.work"}
         for old, new in there.items():
             plan, was = of_retarget(store, old, new, lambda kind: kind), self.tasks()
@@ -135,21 +135,21 @@ class Planned(Whole):
             type(self).seen |= {("retarget", "at work", "")} if plan.at_work else set()
 
     def tasks(self) -> dict[str, str]:
-        return {name: one.get("task", "") for name, one in self.on.dump().records().items()}
+        return {name: one.get("task", "") for name, one in self.dump().records().items()}
 
     @act(8, part="operators", pick=PICK, started=[True, True, False])
     def cancel(self, pick: int, started: bool) -> None:
         name = self.any_job(pick, *(STARTED if started else ()))
         if job := self.model.job(name):
-            plan = of_cancel(look := Projection(self.on.store), [look.job(job.id)])
-            self.act_upon(job.id, plan, lambda: self.on.cancel(name))
+            plan = of_cancel(look := Projection(self.store), [look.job(job.id)])
+            self.act_upon(job.id, plan, lambda: self._cancel(name))
 
     @act(8, part="operators", pick=PICK, ended=[True, True, False], to=ENDS_OF_LINE)
     def retry(self, pick: int, ended: bool, to: Any) -> None:
         states = ("held", "retrying", "failed", "cancelled", "rolled_back", "double_fault", "expired") if ended else ()
         name = self.any_job(pick, *states)
         if job := self.model.job(name):
-            plan = of_retry(look := Projection(self.on.store), [look.job(job.id)], to)
+            plan = of_retry(look := Projection(self.store), [look.job(job.id)], to)
             self.act_upon(job.id, plan, lambda: self._retry(name, to))
 
     def act_upon(self, name: str, plan: Plan, do: Callable[[], None]) -> None:
@@ -162,7 +162,7 @@ class Planned(Whole):
     @act(6, part="operators", key=KEY, named=[True, False], pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
         holder = next((job.id for job in self.model.line(key)), "") if named else ""
-        plan, before = of_release(Projection(self.on.store), key, holder), self.waiting()
+        plan, before = of_release(Projection(self.store), key, holder), self.waiting()
         self.again = False
         self._release(key, holder)
         taken = [hit.thing.removeprefix("job ") for hit in plan.hits]
@@ -172,7 +172,7 @@ class Planned(Whole):
             assert not self.started_of(before)
 
     def snapshot(self, name: str) -> dict[str, str]:
-        return dict(self.on.dump().records().get(name, {}))
+        return dict(self.dump().records().get(name, {}))
 
 
 @pytest.mark.timeout(300)

@@ -270,14 +270,14 @@ class Asked(Whole):
 
     @act(3, key=KEY, asked=[{"needs": ["gpu"]}, {"needs": ["gpu", LOST]}, {"app": "other"}])
     def submit_to_few(self, key: str, asked: dict[str, Any]) -> None:
-        ask = asks.Ask(self.on.new("j"), (key,), 0, self.model.wall, "", **asked)
-        self.on.submit(ask.job, ask.args, "queue")
+        ask = asks.Ask(self.new("j"), (key,), 0, self.model.wall, "", **asked)
+        self._submit(ask.job, ask.args, "queue")
 
     @act(6, parked, pick=PICK, node=NODE)
     def begin_a_child(self, pick: int, node: str) -> None:
         job = self.model.jobs.get(self.any_job(pick, "parked"))
         for child in job.waits_for[: 1 + pick % 2] if job else ():
-            self.on.call("child_began", job.id, child, job.fence, node, "first")
+            self.call("child_began", job.id, child, job.fence, node, "first")
             self.model.begun.add((job.id, child))
 
     @act(6, keys=[*KEYS, (A,), (A,), (A, B)], alone=range(3), hold=range(2), pick=PICK)
@@ -297,15 +297,15 @@ class Asked(Whole):
         super().look_at_all()
         lost = {LOST: lambda _store: ["it is gone"]}
         for job in [job for job in self.model.jobs.values() if job.id not in self.ended]:
-            self.compare(expected(self.model, job.id), why_job(Snapshot(self.on.lanes, lost), job.id))
+            self.compare(expected(self.model, job.id), why_job(Snapshot(self.lanes, lost), job.id))
         self.ended = frozenset(job.id for job in self.model.jobs.values() if job.over)
         for key in (A, B, C):
-            self.compare(expected_of_lane(self.model, key), why_lane(Snapshot(self.on.lanes, lost), key))
+            self.compare(expected_of_lane(self.model, key), why_lane(Snapshot(self.lanes, lost), key))
         for node in self.model.nodes.values():
-            look = Snapshot(self.on.lanes)
+            look = Snapshot(self.lanes)
             why = why_thing(look, f"node {node.name}", of_node(look, node.name))
             self.compare(expected_of_node(self.model, node), why, said_of_node)
-        assert said_counts(why_summary(Snapshot(self.on.lanes))) == expected_counts(self.model)
+        assert said_counts(why_summary(Snapshot(self.lanes))) == expected_counts(self.model)
 
     def compare(self, must: set[Said], why: cause.Why, said: Callable[[cause.Why], set[Said]] = said) -> None:
         does = said(why)
@@ -334,7 +334,7 @@ class AskedOfGrabs(GrabbingJobs):
         super().look_at_all()
         for key in {key for key, _ in self.instances}:
             running = {(*names,) for names in self.instances if names[0] == key and self.read(*names)[1] == "running"}
-            why = why_lane(Snapshot(self.on.lanes), key)
+            why = why_lane(Snapshot(self.lanes), key)
             named = {each[1:] for each in said(why) if each[0] == "running.grab" and each[1] == key}
             assert named == running, why
             type(self).seen += len(running)
