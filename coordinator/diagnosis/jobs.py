@@ -14,7 +14,7 @@ from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
 from coordinator.grabs import reader as grabs
 from coordinator.jobs import record
-from coordinator.jobs.instances import GrabRecord, lane_of, names_in
+from coordinator.jobs.instances import GrabRecord, is_grab, lane_of, names_in
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import ErrorRecord as Error
 from coordinator.lanes import view
@@ -25,7 +25,7 @@ from coordinator.store.reading import FieldReader
 from coordinator.store.times import to_ms
 from coordinator.store.values import Json
 
-_GRAB = "grab\x1f"
+_LONGEST = 200  # characters of an error; the job itself has all
 
 
 def of_lane(look: Snapshot, key: str) -> list[Cause]:
@@ -142,7 +142,7 @@ def _running(look: Snapshot, job: Job, code: str = "running.job") -> list[Cause]
     [[runner, stop, spec]] = look.fields([job.id], "runner", "stop", "spec")
     facts = _at_work(look, job, "leases" if job.task else "locks")
     if not job.task:
-        if job.key.startswith(_GRAB):
+        if is_grab(job.key):
             return [_grab(thing, grabs.look(look.store, *names_in(job.key)))]
         return [cause("running.lock", thing, **facts)]
     steps = len(record.spec_of(FieldReader({"spec": spec})).get("steps", ()))

@@ -20,6 +20,7 @@ from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
 
 LONGEST = 200
+_GRAB = "grab\x1f"
 _FIELDS = ("state", "fence", "attempt", "about", "started", "ended", "value")
 Instance = str | int | datetime
 State = Literal["", "running", "complete", "incomplete", "waiting", "failed", "abandoned", "stopped"]
@@ -70,7 +71,12 @@ class GrabRecord:
 
 def lane_of(key: str, instance: str) -> str:
     """The lane of an instance. No other lane has such a key, since the keys of callers have no control characters."""
-    return f"grab\x1f{key}\x1f{instance}"
+    return f"{_GRAB}{key}\x1f{instance}"
+
+
+def is_grab(lane: str) -> bool:
+    """True for a lane that `lane_of` named."""
+    return lane.startswith(_GRAB)
 
 
 def names_in(lane: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.hidden import Hidden
+from coordinator.jobs.instances import is_grab
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.search import STATES, JobFilter, find, looked, pages
 from coordinator.jobs.states import End
@@ -184,9 +185,11 @@ class _Lanes(Bulk[Lane]):
         self._limit = check_limit(how.get("limit", 1))
 
     def looked(self, most: int) -> Iterator[list[Lane]]:
+        """Lanes of grabs are left alone, since their keys are not as people know them: `release_grab` acts on them."""
         key, prefix = self._key.removesuffix("*"), self._key.endswith(("/", "*"))
         for keys in pages(self._store, key, "", most) if prefix else [[key]]:
-            yield [lane for lane in look(self._store, keys, 1) if self._changes(lane)]
+            own = [key for key in keys if not is_grab(key)]
+            yield [lane for lane in look(self._store, own, 1) if self._changes(lane)]
 
     def _changes(self, lane: Lane) -> bool:
         if self._verb == "limit":

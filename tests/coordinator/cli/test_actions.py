@@ -324,6 +324,14 @@ def test_lanes_are_steered_by_their_prefix_and_a_second_run_does_the_rest(
     assert coordinator.actions()[-1].thing == "lanes key=sync/*"
 
 
+def test_an_act_on_the_lanes_of_a_prefix_takes_no_grab_from_its_winner(call: Call, coordinator: Coordinator) -> None:
+    grab = coordinator.grab("report", "monday", "ann", ttl=1, keep=1)
+    for verb in ("release", "pause"):
+        assert told(call(verb, "g*", "--why", "the gpu lanes", "--yes")) == f"{verb} would change nothing"
+    assert grab.check() is None
+    grab.complete(None)
+
+
 def test_many_jobs_are_moved_in_their_order(call: Call, node: Puppet, coordinator: Coordinator) -> None:
     node.lanes.submit_many([sketch("k", job_id=f"{number:03}") for number in range(151)])
     node.submit("k", job_id="last")
