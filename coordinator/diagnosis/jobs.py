@@ -154,9 +154,9 @@ def _running(look: Snapshot, job: Job, code: str = "running.job") -> list[Cause]
         facts |= {"done": done, "total": total, "percent": round(100 * done / total)}
     causes = [cause(code, thing, **facts)]
     if stop:
-        causes.append(cause("running.stopping", thing, ends=stop, **_stopped(job.error)))
+        causes.insert(0, cause("running.stopping", thing, ends=stop, **_stopped(job.error)))
     if job.node not in [node.name for node in look.living]:
-        causes.append(cause("running.orphan", thing, node=job.node, lease=facts["lease"]))
+        causes.insert(0, cause("running.orphan", thing, node=job.node, lease=facts["lease"]))
     return causes
 
 

@@ -20,6 +20,7 @@ _AFTER |= dict.fromkeys(
     ("ready", "lost", "stopped", "handed", "step", "replaced", "woken", "retried", "rolling_back"), "waiting.slot"
 )
 _MARKS = ("waiting.paused", "waiting.closed")
+_BESIDE = ("running.orphan", "running.stopping")  # the job runs all the same
 
 Since = tuple[float, str]
 
@@ -38,7 +39,8 @@ def spent(look: Snapshot, job: Job, causes: Sequence[Cause]) -> dict[str, float]
     if job.state == "waiting" and since:
         in_line.append((since, look.clock.now))
     elif not job.over and since:
-        ms[causes[0].code] += max(0, round(look.clock.now - since))
+        now = next(one.code for one in causes if one.code not in _BESIDE)
+        ms[now] += max(0, round(look.clock.now - since))
     if in_line:
         marks = _in_line(look, job, causes[0].code if job.state == "waiting" else _LINE)
         for begun, ended in in_line:

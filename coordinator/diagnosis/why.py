@@ -90,18 +90,19 @@ def _key(cause: Cause) -> tuple[str, str, str]:
 
 
 def sentence(thing: str, causes: Sequence[Cause], so_far: Mapping[str, float], job: Job | None) -> str:
-    """Name the first cause and its root."""
+    """Name the first cause and its root, and what an operator keeps closed besides."""
     first = root = causes[0]
     passed = set()
     while root.of and root.thing not in passed:
         passed.add(root.thing)
         ahead = (one for one in causes if one.thing in root.of and one.thing not in passed)
         root = next(ahead, None) or next((one for one in causes if not one.of), root)
-    words = [first.text, *([root.text] if root is not first else [])]
+    closed = [one for one in causes if one.code in ("waiting.paused", "waiting.closed")][:1]
+    words = list(dict.fromkeys(one.text for one in (first, root, *closed)))
     if job is not None and not job.over and not first.code.startswith(("running.", "damaged")):
         own = words[0].removeprefix(f"{shown_lane(thing)} ") if first.thing == thing else words[0]
         it = "it " if first.thing == thing else ""
         waited = span_text(sum(so_far.values()))
         words[0] = f"job {job.id} of key {shown_lane(job.key)}, {waited} old: {it}{own}"
-    others = len({one.thing for one in causes if not one.of}) - 1
-    return "; ".join(words) + (f" (and {others} more roots)" if others > 0 else "")
+    others = len({one.thing for one in causes if not one.of} - {one.thing for one in (root, *closed)})
+    return "; ".join(words) + (f" (and {others} more root{'s' * (others > 1)})" if others else "")

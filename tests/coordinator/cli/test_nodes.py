@@ -69,7 +69,7 @@ def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
     assert listed(call("nodes", "--json")) == []
     assert "no node one is alive" in call("nodes", "show", "one").stderr
     assert "no node is alive: " in call("status").stderr
-    assert coordinator.why("j").codes == ["running.job", "running.orphan"]
+    assert coordinator.why("j").codes == ["running.orphan", "running.job"]
     node.submit("b", job_id="late")
     assert coordinator.why("late").codes == ["waiting.fleet"]
     node.finish(taken)

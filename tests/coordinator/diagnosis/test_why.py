@@ -296,12 +296,13 @@ def test_a_job_that_is_stopped_and_one_whose_node_is_gone_say_so(node: Puppet, c
     node.must_take()
     coordinator.cancel("j", why="too long", by="me")
     why = coordinator.why("j")
-    assert why.codes == ["running.job", "running.stopping"]
-    assert texts(why)[1] == "job j is being stopped, to end as cancelled, by me: too long"
+    assert why.codes == ["running.stopping", "running.job"]
+    assert why.sentence == "job j is being stopped, to end as cancelled, by me: too long"
     node.nodes.leave("one", "a")
     why = coordinator.why("j")
-    assert why.codes == ["running.job", "running.stopping", "running.orphan"]
-    assert "which is not alive: another takes the job when its lease ends, in " in texts(why)[2]
+    assert why.codes == ["running.orphan", "running.stopping", "running.job"]
+    assert "job j runs on node one, which is not alive: another takes the job when its lease ends, in " in why.sentence
+    assert "running.orphan" not in why.so_far
     node.lapse("j")
     node.sweep()
 
@@ -360,11 +361,15 @@ def test_a_lane_says_who_holds_it_and_where_its_first_job_stands(node: Puppet, c
     why = coordinator.why(key="b")
     assert why.sentence.startswith("lane b is held by job before; jobs in line: 2; job before runs on node one")
     assert why.codes == ["lane.held", "running.job"]
-    coordinator.pause("b")
-    assert coordinator.why(key="b").codes == ["lane.held", "waiting.paused", "running.job"]
+    coordinator.pause("b", by="ann")
+    node.submit("b", job_id="last")
+    for why in (coordinator.why(key="b"), coordinator.why("last")):
+        assert "; job before runs on node one" in why.sentence
+        assert "; lane b is paused, by ann since 20" in why.sentence
+    assert why.codes == ["waiting.lane", "waiting.paused", "running.job"]
     coordinator.resume("b")
     node.finish(taken)
-    assert node.order() == ["j"]
+    assert node.order() == ["j", "last"]
 
 
 def test_a_job_in_front_whose_lock_nobody_frees_says_that_it_is_next(node: Puppet, coordinator: Coordinator) -> None:
