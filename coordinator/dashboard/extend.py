@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LONGEST = 2000  # characters of one value in a URL or a form
+_NAMES = ("holder", "id", "instance", "key", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,12 @@ class Asked:
         return cast(T, value)
 
     def text(self, name: str, default: str = "") -> str:
-        """Give a value, without blanks around it. Raises InvalidJob where it has more than 2,000 characters."""
-        value = self.values.get(name, default).strip()
+        """Give a value, without blanks around it unless it names a thing, whose name may have them.
+
+        Raises InvalidJob where it has more than 2,000 characters.
+        """
+        value = self.values.get(name, default)
+        value = value if name in _NAMES else value.strip()
         if len(value) > LONGEST:
             raise InvalidJob(f"{name} has {len(value)} characters; give at most {LONGEST}")
         return value

@@ -92,6 +92,16 @@ def test_a_wrong_address_is_said_and_names_the_way_out(coordinator: Coordinator,
     assert answer.status_code == 400
 
 
+def test_an_act_meets_the_lane_that_it_names_also_where_its_key_begins_with_a_blank(
+    coordinator: Coordinator, visit: Visit
+) -> None:
+    client = visit(coordinator)
+    assert client.post("/act/pause", data={"key": " stock", "why": "so"}).status_code == 200
+    assert (coordinator.lane(" stock").paused, coordinator.lane("stock").paused) == (True, False)
+    assert "/act/resume" in client.get("/lane?key=+stock").text
+    coordinator.resume(" stock", why="so")
+
+
 def test_a_key_is_shown_as_it_is_and_runs_nothing(stage: Stage, visit: Visit) -> None:
     client = visit(stage.coordinator)
     for path in (
