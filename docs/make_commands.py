@@ -39,9 +39,9 @@ next page, for `--after`; null says that this was the last one, or that there ar
 `searched`, `items` adds `broken`, `events` adds `last`. The JSON of one thing is that thing's object, as Python gives
 it. Instants are texts in UTC.
 
-The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly or Redis
-does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete commands and options; zsh
-and fish have `zsh_source` and `fish_source`.
+The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly, names what
+is not there, or Redis does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete
+commands and options; zsh and fish have `zsh_source` and `fish_source`.
 """
 LIBRARY = "The library's commands, for any app:"
 SERVICE = "The commands of the service, in its checkout or image, or with `-A tasks`:"

@@ -25,7 +25,7 @@ def _proposals() -> Iterator[Finding]:
         if fields:
             member = entry.removeprefix(KEPT)
             wait = f"changes wait for an operator: {len(fields)}, of {', '.join(fields)}"
-            fix = f"coordinator members accept {quote(member)} --why … (or refuse)"
+            fix = f"coordinator members accept {quote(member)} --why …  # or refuse"
             yield Finding("warning", "member.proposes", f"member {member}", wait, fix)
 
 

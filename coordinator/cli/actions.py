@@ -16,7 +16,7 @@ import click
 
 from coordinator.cli.filters import filtered
 from coordinator.cli.format import as_json, fitted, listing, more, table
-from coordinator.cli.session import act_options, json_option, paged, session_of, with_coordinator
+from coordinator.cli.session import Wrong, act_options, json_option, paged, session_of, with_app, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.client import acts
 from coordinator.client.acts import Done, counted
@@ -218,7 +218,7 @@ def why(coordinator: Coordinator, /, job_id: str | None, summary: bool, as_json_
         click.echo(as_json(whole) if as_json_ else _summary_text(whole))
     else:
         answer = coordinator.why(job_id, **others)
-        click.echo(as_json(answer) if as_json_ else fitted(str(answer)))
+        click.echo(as_json(answer) if as_json_ else fitted(with_app(str(answer))))
 
 
 def _summary_text(summary: Summary) -> str:
@@ -276,11 +276,10 @@ def command_on_lanes(function: Act, *options: Options) -> click.Command:
     def act(
         coordinator: Coordinator, key: str, dry_run: bool, yes: bool, as_json_: bool, **asked: object
     ) -> None:  # fmt: skip
-        if not key.endswith(("/", "*")) and (asked.get("holder") or not dry_run):
+        if asked.get("holder") or not (dry_run or key.endswith(("/", "*"))):
             _show(_done(coordinator, function, dry_run, key=key, **asked), as_json_)
-        elif asked.pop("holder", ""):
-            raise click.UsageError("--holder is for one lane")
         else:
+            asked.pop("holder", None)
             _act_on_many(coordinator, function.__name__, dry_run, yes, as_json_, {"key": key, **asked})
 
     argument = click.argument("key", metavar="KEY")
@@ -350,7 +349,7 @@ def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     """Show a node: its queues and tasks, how busy it is, and when and why it was rung."""
     nodes = [node for node in coordinator.nodes() if node.name == name]
     if not nodes:
-        raise click.ClickException(f"no node {name} is alive")
+        raise Wrong(f"no node {name} is alive: coordinator nodes lists those that are")
     node = nodes[0]
     click.echo(as_json(node) if as_json_ else node_text(node))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
+from shlex import quote
 from textwrap import wrap
 from typing import TypeVar
 
@@ -19,6 +21,7 @@ from coordinator.store.times import moment
 T = TypeVar("T")
 _COMMANDS = ("fix: ", "frees it: ")
 _LEAST = 9  # characters of a column that is cut
+_STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
@@ -51,8 +54,8 @@ def width() -> int | None:
 
 def fitted(text: str) -> str:
     """The text, wrapped at the terminal's width. Commands stay in one line, so that they can be pasted."""
-    most = width()
-    return text if most is None else "\n".join(part for line in text.splitlines() for part in _wrapped(line, most))
+    most, shown = width(), visible(text)
+    return shown if most is None else "\n".join(part for line in shown.splitlines() for part in _wrapped(line, most))
 
 
 def _wrapped(line: str, most: int, indent: int | None = None) -> list[str]:
@@ -77,7 +80,7 @@ class _Column:
 
     def __init__(self, head: str, values: Sequence[object]) -> None:
         self.head = head
-        self._cells = [text(value) for value in values]
+        self._cells = [" ".join(text(value).splitlines()) for value in values]
         self._right = bool(values) and all(isinstance(value, int | float | None) for value in values)
         self.empty = bool(values) and all(cell == "-" for cell in self._cells)
         self.width = max(map(len, (head, *self._cells)))
@@ -137,8 +140,13 @@ def text(value: object) -> str:
     if isinstance(value, datetime):
         return moment(value)
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
-        return ", ".join(value)
-    return str(value) if isinstance(value, str | int | float | PurePath) else as_json(value, None)
+        value = ", ".join(value)
+    return visible(str(value) if isinstance(value, str | int | float | PurePath) else as_json(value, None))
+
+
+def visible(text: str) -> str:
+    """The text without what would steer the terminal."""
+    return _STEERS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def listing(noun: str, rows: Iterable[object], after: str | None = "", **more: object) -> str:
@@ -149,7 +157,7 @@ def listing(noun: str, rows: Iterable[object], after: str | None = "", **more: o
 def more(after: str | None) -> None:
     """Say how the next page is asked for, beside the output."""
     if after:
-        click.echo(f"more: --after {after}", err=True)
+        click.echo(f"more: --after {quote(after)}", err=True)
 
 
 def page(rows: Iterable[T], name: Callable[[T], str], most: int, after: str) -> tuple[list[T], str]:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import click
 
-from coordinator.cli.session import WHICH_APP, session_of
-from coordinator.errors import CoordinatorError, SettingsError, StoreUnavailable
-
-
-class Away(click.ClickException):
-    """Redis does not answer: nobody knows what is so."""
-
-    exit_code = 2
+from coordinator.cli.session import WHICH_APP, Wrong, session_of
+from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreUnavailable, UnknownEntry, UnknownJob
 
 
 class Commands(click.Group):
@@ -26,7 +20,9 @@ class Commands(click.Group):
             raise
         except StoreUnavailable as error:
             hint = "" if error.answered else "Is it running? "
-            raise Away(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
+            raise Wrong(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
+        except (InvalidJob, SettingsError, UnknownEntry, UnknownJob) as error:
+            raise Wrong(str(error)) from error
         except CoordinatorError as error:
             raise click.ClickException(str(error)) from error
 

@@ -21,7 +21,7 @@ from coordinator.cli.format import as_json, fitted, listing, more, page, pairs, 
 from coordinator.cli.group import Commands
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import ShowByName, schedule
-from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_coordinator
+from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_app, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client import acts
@@ -136,7 +136,7 @@ def _show_findings(found: list[Finding], as_json_: bool) -> None:
     for finding in () if as_json_ else found:
         click.secho(fitted(str(finding)), fg=COLORS[finding.level])
         if finding.fix:
-            click.echo(f"  fix: {finding.fix}")
+            click.echo(f"  fix: {with_app(finding.fix)}")
     if not (as_json_ or found):
         click.echo("nothing found")
     levels = {finding.level for finding in found}

@@ -24,8 +24,16 @@ from coordinator.client.coordinator import Coordinator
 
 WHICH_APP = "name the app with -A or COORDINATOR_APP"
 
+_OURS = re.compile(r"(^|&& |frees it: |PREFIX=\S+ )coordinator ")
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Wrong(click.ClickException):
+    """What was called is not there, or Redis does not answer."""
+
+    exit_code = 2
 
 
 class Session:
@@ -47,26 +55,24 @@ class Session:
                 raise _no_such(self.app_name) from error
             if not error.name or error.name.split(".")[0] != re.split("[.:]", self.app_name)[0]:
                 raise _broken(self.app_name, error) from error
-            raise click.ClickException(f"no app {self.app_name!r} in {here} or on sys.path: {WHICH_APP}") from error
+            raise Wrong(f"no app {self.app_name!r} in {here} or on sys.path: {WHICH_APP}") from error
         except AttributeError as error:
-            raise click.ClickException(f"no Celery app in {self.app_name!r} ({error}): {WHICH_APP}") from error
+            raise Wrong(f"no Celery app in {self.app_name!r} ({error}): {WHICH_APP}") from error
         except Exception as error:
             raise _broken(self.app_name, error) from error
         if not isinstance(app, Celery):
-            raise click.ClickException(f"{self.app_name!r} is {type(app).__name__}, no Celery app: {WHICH_APP}")
+            raise Wrong(f"{self.app_name!r} is {type(app).__name__}, no Celery app: {WHICH_APP}")
         return app
 
     @cached_property
     def coordinator(self) -> Coordinator:
         if self.app is None:
             if not os.environ.get("COORDINATOR_URL"):
-                raise click.ClickException(f"no app and no Redis: {WHICH_APP}, or the Redis with COORDINATOR_URL")
+                raise Wrong(f"no app and no Redis: {WHICH_APP}, or the Redis with COORDINATOR_URL")
             return Coordinator()
         coordinator = getattr(self.app, "coordinator", None)
         if not isinstance(coordinator, Coordinator):
-            raise click.ClickException(
-                f"the app {self.app_name!r} has no coordinator: write coordinator = Coordinator(app)"
-            )
+            raise Wrong(f"the app {self.app_name!r} has no coordinator: write coordinator = Coordinator(app)")
         return coordinator
 
     def close(self) -> None:
@@ -81,19 +87,19 @@ def _app_of_folder() -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise click.ClickException(f"pyproject.toml cannot be read: {error}") from error
+        raise Wrong(f"pyproject.toml cannot be read: {error}") from error
     return str(table["app"]) if "app" in table else None
 
 
-def _no_such(named: str) -> click.ClickException:
+def _no_such(named: str) -> Wrong:
     module, _, name = named.partition(":")
     apps = [f"{module}:{it}" for it, app in vars(sys.modules[module]).items() if isinstance(app, Celery)]
     hint = f"it has {', '.join(apps)}" if apps else "it has no Celery app"
-    return click.ClickException(f"there is no {name!r} in the module {module!r}; {hint}: {WHICH_APP}")
+    return Wrong(f"there is no {name!r} in the module {module!r}; {hint}: {WHICH_APP}")
 
 
-def _broken(name: str, error: Exception) -> click.ClickException:
-    return click.ClickException(f"the app {name!r} cannot be imported: {type(error).__name__}: {error}")
+def _broken(name: str, error: Exception) -> Wrong:
+    return Wrong(f"the app {name!r} cannot be imported: {type(error).__name__}: {error}")
 
 
 def session_of(ctx: click.Context) -> Session:
@@ -101,6 +107,14 @@ def session_of(ctx: click.Context) -> Session:
         ctx.obj = Session(ctx.params.get("app"))
         ctx.call_on_close(ctx.obj.close)
     return ctx.obj  # type: ignore[no-any-return]
+
+
+def with_app(text: str) -> str:
+    """The text for people; its commands have the app of this call, so that they can be pasted."""
+    root = click.get_current_context().find_root()
+    if name := session_of(root).app_name:
+        text = text.replace("celery -A APP ", f"celery -A {name} ")
+    return _OURS.sub(rf"\1coordinator -A {name} ", text) if root.params.get("app") else text
 
 
 def _me() -> str:

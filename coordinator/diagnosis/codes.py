@@ -25,22 +25,25 @@ Codes: TypeAlias = Mapping[str, tuple[str, str]]
 """What each code says; and what frees the thing: an act of COMMANDS with the facts that it takes, or a command."""
 
 COMMANDS = {
-    "cancel": "cancel {id:sh}",
-    "retry": "retry {id:sh}",
-    "resume": "resume {key:sh}",
-    "limit": "limit {key:sh} {limit}",
-    "release": "release {key:sh} --holder {holder:sh}",
-    "release-grab": "grabs release {key:sh} {instance:sh}",
-    "retarget": "retarget {old:sh} NEW",
-    "undrain": "nodes undrain {name:sh}",
-    "entry-resume": "schedule resume {name:sh}",
-    "entry-run": "schedule run {name:sh}",
-    "member-approve": "members approve {id:sh}",
-    "member-refresh": "refresh {id:sh}",
-    "item-restart": "items restart {id:sh}",
-    "item-remove": "items remove {id:sh} {event:sh}",
+    "cancel": ("cancel", "{id:sh}"),
+    "retry": ("retry", "{id:sh}"),
+    "move": ("move --to {to}", "{id:sh}"),
+    "pause": ("pause", "{key:sh}"),
+    "resume": ("resume", "{key:sh}"),
+    "limit": ("limit", "{key:sh} {limit}"),
+    "release": ("release --holder {holder:sh}", "{key:sh}"),
+    "release-grab": ("grabs release --attempt {attempt}", "{key:sh} {instance:sh}"),
+    "retarget": ("retarget", "{old:sh} NEW"),
+    "drain": ("nodes drain", "{name:sh}"),
+    "undrain": ("nodes undrain", "{name:sh}"),
+    "entry-resume": ("schedule resume", "{name:sh}"),
+    "entry-run": ("schedule run", "{name:sh}"),
+    "member-approve": ("members approve", "{id:sh}"),
+    "member-refresh": ("refresh", "{id:sh}"),
+    "item-restart": ("items restart", "{id:sh}"),
+    "item-remove": ("items remove", "{id:sh} {event:sh}"),
 }
-"""The command of each act, behind `coordinator`, before `--why`. The dashboard has acts of these names."""
+"""The command of each act, behind `coordinator`, and what it acts on. The dashboard has acts of these names."""
 
 CODES: Codes = {
     # A job in line
@@ -99,7 +102,7 @@ CODES: Codes = {
     ),
     "running.grab": (
         "is the grab of {instance} of {key} by {winner} ({place})[ since {since:at}]",
-        "release-grab key instance",
+        "release-grab key instance attempt",
     ),
     # A job whose time is to come
     "later.scheduled": ("is scheduled for later[: {due:at}][ (in {left:span})]", ""),
@@ -172,8 +175,10 @@ def cause(code: str, thing: str, of: Sequence[str] = (), codes: Codes = CODES, /
 
 
 def command(act: str, values: Mapping[str, Json]) -> str:
-    """The command of an act, which wants a reason."""
-    return f"coordinator {_words.vformat(COMMANDS[act], (), values)} --why …"
+    """The command of an act, which wants a reason. A name that begins with a dash stands behind `--`."""
+    verb, things = (_words.vformat(part, (), values) for part in COMMANDS[act])
+    dashed = any(value.startswith("-") for value in shlex.split(things))
+    return f"coordinator {verb} --why … -- {things}" if dashed else f"coordinator {verb} {things} --why …"
 
 
 def names(all_: Sequence[str]) -> list[Json]:
@@ -217,4 +222,4 @@ def _written(template: str, facts: Mapping[str, Json]) -> str:
         needed = [name for _, name, _, _ in _words.parse(found[1]) if name]
         return found[1] if all(facts.get(name) not in (None, "") for name in needed) else ""
 
-    return _words.vformat(_optional.sub(part, template), (), facts)
+    return " ".join(_words.vformat(_optional.sub(part, template), (), facts).splitlines())

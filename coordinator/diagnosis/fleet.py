@@ -6,7 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from shlex import quote
 
+from coordinator.diagnosis.codes import command
 from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.fit import fit
 from coordinator.errors import StoreRefused
@@ -75,7 +77,7 @@ def _of_sweep(store: Store) -> Iterator[Finding]:
     swept = since_sweep(store)
     if swept is not None and swept > store.settings.node_ttl:
         said = f"no node has swept for {span_text(swept)}: retries, time limits and lost jobs wait"
-        way_out = "celery -A APP worker (each node sweeps; the logs of those that live say why they do not)"
+        way_out = "celery -A APP worker  # each node sweeps; the logs of those that live say why they do not"
         yield Finding("error", "sweep.old", "sweep", said, way_out)
 
 
@@ -88,7 +90,7 @@ def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
         late = [age for age in ages if age > _UNANSWERED]
         if late and node.running + node.ordinary < node.capacity:
             said = f"{len(late)} doorbells are not answered, the oldest for {span_text(max(late))}"
-            way_out = f"celery -A APP worker -n {node.name} (again, once it reaches the broker)"
+            way_out = f"celery -A APP worker -n {quote(node.name)}  # again, once it reaches the broker"
             yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)
 
 
@@ -97,7 +99,7 @@ def _of_clocks(living: Sequence[Node]) -> Iterator[Finding]:
         if abs(node.skew) >= _SKEW:
             side = "ahead of" if node.skew > 0 else "behind"
             said = f"the clock of its host {node.host} is {abs(node.skew):.0f} s {side} the installation's"
-            way_out = f"timedatectl set-ntp true (on {node.host}; dates in results, logs and eta go by its clock)"
+            way_out = f"timedatectl set-ntp true  # on {node.host}; dates in results, logs and eta go by its clock"
             yield Finding("warning", "node.clock", f"node {node.name}", said, way_out)
 
 
@@ -107,7 +109,7 @@ def _of_versions(living: Sequence[Node]) -> Iterator[Finding]:
         versions[node.version or "unknown"].append(node.name)
     if len(versions) > 1:
         each = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
-        said, way_out = f"nodes run several versions: {each}", "coordinator nodes (end the upgrade of the older ones)"
+        said, way_out = f"nodes run several versions: {each}", "coordinator nodes  # end the upgrade of the older ones"
         yield Finding("warning", "version.mixed", "nodes", said, way_out)
 
 
@@ -123,7 +125,8 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
     for (app, queue), names in sorted(tasks.items()):
         if queue and (app, queue) not in served:
             said = f"no node of the app {app} serves it, and these go there: {', '.join(sorted(names)[:5])}"
-            yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, f"celery -A {app} worker -Q {queue}")
+            way_out = f"celery -A {quote(app)} worker -Q {quote(queue)}"
+            yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, way_out)
 
 
 def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Finding]]:
@@ -142,18 +145,18 @@ def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Findin
     behind = {job_id.decode() for line in lines for job_id in line}
     jobs = [(kind, task) for *_, kind, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
     for task, count in sorted(Counter(task for _, task in jobs if task not in known).items()):
-        said, way_out = f"{_waits(count)} for a task that no node has", f"coordinator retarget {task} NEW --why …"
+        said, way_out = f"{_waits(count)} for a task that no node has", command("retarget", {"old": task})
         yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})
     elsewhere = [(kind, task) for kind, task in jobs if task in known]
     astray = [(kind[1], task) for kind, task in elsewhere if nobody(task, *kind[:2])]
     for (queue, task), count in sorted(Counter(astray).items()):
         said = f"{_waits(count)} for {task} there, and no node with that task serves it"
-        way_out = f"celery -A APP worker -Q {queue}"
+        way_out = f"celery -A APP worker -Q {quote(queue)}"
         yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
     lacking = [(",".join(kind[2:]), task) for kind, task in elsewhere if not nobody(task, *kind[:2])]
     for (labels, task), count in sorted(Counter(lacking).items()):
         said = f"{_waits(count)} for {task} on a node with it, and none that may run them has it"
-        way_out = f"COORDINATOR_LABELS={labels} celery -A APP worker"
+        way_out = f"COORDINATOR_LABELS={quote(labels)} celery -A APP worker"
         yield task, Finding("error", "label.unserved", f"label {labels}", said, way_out)
 
 

@@ -63,7 +63,8 @@ def error_text(error: Error | None) -> str:
     if not error:
         return ""
     author = f" (by {error['by']})" if error.get("by") else ""
-    return f"{error.get('type')}: {error.get('message')}{author}"
+    message = str(error.get("message"))
+    return f"{error.get('type')}: {message[:_LONGEST]}{'…' * (len(message) > _LONGEST)}{author}"
 
 
 # In line
@@ -179,7 +180,7 @@ def _grab(thing: str, grab: GrabRecord) -> Cause:
     winner = grab.winner
     facts: dict[str, Json] = {"key": grab.key, "instance": grab.instance, "state": grab.state}
     facts |= {"winner": winner.identifier if winner else "nobody", "place": winner.place if winner else "no node yet"}
-    facts["since"] = at(to_ms(grab.started)) if grab.started else None
+    facts |= {"since": at(to_ms(grab.started)) if grab.started else None, "attempt": grab.attempt}
     return cause("running.grab", thing, **facts)
 
 

@@ -48,25 +48,26 @@ def _of_disk(store: Store, info: Mapping[str, object], where: str) -> Iterator[F
     save = store.setting("save")
     if save is None:
         said = "durability cannot be read here: this service hides its settings"
-        yield Finding(
-            "info", "redis.hidden", where, said, "redis-cli INFO persistence (and ask the service how it keeps data)"
-        )
+        yield Finding("info", "redis.hidden", where, said, f"{store.redis_cli} INFO persistence  # and ask the service")
         return
     lost = "nothing on disk, so a restart loses all jobs"
     if save:
         lost = "no append-only file, so a crash may lose the last minutes"
-    yield Finding("warning", "redis.persistence", where, f"Redis keeps {lost}", "redis-cli CONFIG SET appendonly yes")
+    fix = f"{store.redis_cli} CONFIG SET appendonly yes"
+    yield Finding("warning", "redis.persistence", where, f"Redis keeps {lost}", fix)
 
 
 def _of_memory(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
     policy = info.get("maxmemory_policy", "noeviction")
     if info.get("maxmemory") and policy != "noeviction":
         said = f"Redis may evict jobs and locks ({policy})"
-        yield Finding("warning", "redis.eviction", where, said, "redis-cli CONFIG SET maxmemory-policy noeviction")
+        fix = f"{store.redis_cli} CONFIG SET maxmemory-policy noeviction"
+        yield Finding("warning", "redis.eviction", where, said, fix)
     size = store.setting("hash-max-listpack-value")
     if size is not None and int(size) < LISTPACK:
         said = f"hash-max-listpack-value is {size}: a waiting job weighs up to two thirds more than it need"
-        yield Finding("info", "redis.listpack", where, said, f"redis-cli CONFIG SET hash-max-listpack-value {LISTPACK}")
+        fix = f"{store.redis_cli} CONFIG SET hash-max-listpack-value {LISTPACK}"
+        yield Finding("info", "redis.listpack", where, said, fix)
 
 
 def _of_clock(store: Store, where: str) -> Iterator[Finding]:
@@ -75,7 +76,7 @@ def _of_clock(store: Store, where: str) -> Iterator[Finding]:
     if (ahead := (clock.now - clock.wall) / 1000) >= _DRIFT:
         said = f"its clock is {ahead:.0f} s behind the one that spans go by: it was set back, or a failover led to it"
         yield Finding(
-            "info", "redis.clock", where, said, "timedatectl set-ntp true (on each host that a Redis runs on)"
+            "info", "redis.clock", where, said, "timedatectl set-ntp true  # on each host that a Redis runs on"
         )
 
 
@@ -90,7 +91,7 @@ def _of_start(store: Store, info: Mapping[str, object], where: str) -> Iterator[
         f"it was started again and knows nothing of the {lost:.0f} s before {instant(until):%F %T} UTC: "
         "if it comes from a copy, what was done in them is lost"
     )
-    fix = f"redis-cli BGREWRITEAOF && redis-cli DEL '{store.key('silence')}'"
+    fix = f"{store.redis_cli} BGREWRITEAOF && {store.redis_cli} DEL '{store.key('silence')}'"
     yield Finding("info" if lost < _SHORT else "warning", "redis.restarted", where, said, fix)
 
 
@@ -99,8 +100,8 @@ def _of_failovers(store: Store, info: Mapping[str, object]) -> Iterator[Finding]
     master = f"master {store.master}"
     if not info.get("connected_slaves"):
         said = "no replica follows the master: where it dies, all jobs are lost, or wait for its return"
-        yield Finding("warning", "redis.replicas", master, said, "redis-server --replicaof HOST PORT (of the master)")
+        yield Finding("warning", "redis.replicas", master, said, "redis-server --replicaof HOST PORT  # of the master")
     if store.setting("min-replicas-to-write") == "0":
         said = "a master that is cut off goes on to accept jobs, which a failover loses"
-        way_out = "redis-cli CONFIG SET min-replicas-to-write 1 min-replicas-max-lag 10 (on all its servers)"
+        way_out = f"{store.redis_cli} CONFIG SET min-replicas-to-write 1 min-replicas-max-lag 10  # on all its servers"
         yield Finding("warning", "redis.failover", master, said, way_out)

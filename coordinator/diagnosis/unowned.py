@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
+from coordinator.diagnosis.codes import command
 from coordinator.diagnosis.finding import Finding
 from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
@@ -54,14 +55,14 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
     names = ("state", "token", "keys", "exclusive")
     jobs = dict(zip(ids, record.fields_of_many(store, ids, *names), strict=True))
     for front in fronts:
-        yield from _of_locks(front, {jobs[job_id][1] for job_id in front.started})
+        yield from _of_locks(store, front, {jobs[job_id][1] for job_id in front.started})
         yield from (_ghost(store, front.key, job_id) for job_id in front.started if not _open(jobs[job_id][0]))
         state, _, lanes, exclusive = jobs[front.first] if front.first else ("", "", "", "")
         if front.first and state == "waiting" and not exclusive and _is_first(store, front.first, lanes.split("\n")):
             said = f"job {front.first} waits in front of it, and nothing holds it"
-            way_out = f"coordinator move {front.first} --to front --why 'it stands still'"
             values = {"id": front.first, "to": "front"}
-            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, way_out, "move", values)
+            fix = command("move", values)
+            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, fix, "move", values)
 
 
 def _fronts(store: Store, keys: Sequence[str]) -> Iterator[_Front]:
@@ -99,10 +100,10 @@ def _locks(store: Store, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
     return {name: (value, ttl) for name, value, ttl in found if value is not None}
 
 
-def _of_locks(front: _Front, tokens: set[str]) -> Iterator[Finding]:
+def _of_locks(store: Store, front: _Front, tokens: set[str]) -> Iterator[Finding]:
     lane = f"lane {shown_lane(front.key)}"
     for name, (value, ttl) in front.locks.items():
-        token, way_out = value.decode().rpartition(" ")[0], f"redis-cli DEL {quote(name)}"
+        token, way_out = value.decode().rpartition(" ")[0], f"{store.redis_cli} DEL {quote(name)}"
         if ttl == -1:
             yield Finding("error", "key.no-ttl", lane, f"its lock has no end: {name}", way_out)
         if token not in tokens:
@@ -124,8 +125,8 @@ def _open(state: str) -> bool:
 
 def _ghost(store: Store, key: str, job_id: str) -> Finding:
     said = f"job {job_id} is in front of it, and is over or has no record: nothing behind it starts"
-    way_out = f"redis-cli ZREM {quote(store.key('line', key))} {quote(job_id)}"
-    again = " && ".join(f"coordinator {act} {quote(key)} --why 'it stands still'" for act in ("pause", "resume"))
+    way_out = f"{store.redis_cli} ZREM {quote(store.key('line', key))} {quote(job_id)}"
+    again = " && ".join(command(act, {"key": key}) for act in ("pause", "resume"))
     return Finding("error", "line.ghost", f"lane {shown_lane(key)}", said, f"{way_out} && {again}")
 
 
@@ -136,7 +137,7 @@ def _of_leases(store: Store, living: set[str]) -> Iterator[Finding]:
     for job_id, (state, node) in jobs:
         if state == "running" and node not in living:
             said = f"it runs on node {node}, which is not alive: another takes it once its lease has ended"
-            yield Finding("warning", "job.dead-node", f"job {job_id}", said, f"coordinator why {job_id}")
+            yield Finding("warning", "job.dead-node", f"job {job_id}", said, f"coordinator why -- {quote(job_id)}")
 
 
 def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
@@ -150,7 +151,7 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
     for (node, token, _, job_id), (state, current) in zip(taken, jobs, strict=True):
         if state != "running" or token != current:
             said = f"a slot is taken for job {job_id} under the token {token}, which is not at work there"
-            way_out = f"coordinator nodes drain {node} --why 'a slot is lost' (then start its worker again)"
+            way_out = f"{command('drain', {'name': node})}  # then start its worker again"
             yield Finding("warning", "slot.no-job", f"node {node}", said, way_out)
 
 
@@ -163,7 +164,7 @@ def _of_indexes(store: Store) -> Iterator[Finding]:
         for job_id, (now,) in jobs:
             if not _open(now):
                 said = f"it is counted as {state}, and is over or has no record"
-                way_out = f"redis-cli SREM {quote(name)} {quote(job_id)}"
+                way_out = f"{store.redis_cli} SREM {quote(name)} {quote(job_id)}"
                 yield Finding("warning", "index.ghost", f"job {job_id}", said, way_out)
 
 

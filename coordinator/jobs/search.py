@@ -210,14 +210,14 @@ def _instant(store: Store, name: str, value: object) -> int | None:
     """Turn `since` or `until`, an instant or a span before now, into ms of Redis' clock. Raises InvalidJob."""
     if value in (None, ""):
         return None
-    if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):
-        value = timedelta(seconds=float(span[1]) * _UNITS[span[2]])
-    if isinstance(value, timedelta):
-        return store.now() - milliseconds(value.total_seconds())
     try:
+        if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):
+            value = timedelta(seconds=float(span[1]) * _UNITS[span[2]])
+        if isinstance(value, timedelta):
+            return store.now() - milliseconds(value.total_seconds())
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         return to_ms(moment if moment.tzinfo else moment.astimezone())
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise InvalidJob(f"{name} {validation.shown(value)}: give an instant, or a span such as 15m, 1h, 2d") from error
 
 

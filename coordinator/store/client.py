@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from shlex import quote
 from typing import Any, TypeVar, cast
 
 import redis
@@ -264,6 +265,15 @@ class Store:
     def where(self) -> str:
         """The address without its password and its options, for messages."""
         return without_secrets(self.settings.url).partition("?")[0]
+
+    @property
+    def redis_cli(self) -> str:
+        """The program that reaches this server from a shell, for people. They put in its password."""
+        if master := self.master:
+            return f"redis-cli -u redis://{master}/{self.database.database}"
+        if self.where.startswith("unix://"):
+            return f"redis-cli -s {quote(self.database.address)} -n {self.database.database}"
+        return f"redis-cli -u {quote(self.where)}"
 
     @property
     def master(self) -> str:

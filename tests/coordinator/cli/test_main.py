@@ -237,6 +237,45 @@ def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
     assert (result.exit_code, "'jobz'" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("jobs", "--since", "tomorrow"),
+        ("jobs", "--since", "-5m"),
+        ("jobs", "--until", "9999999999d"),
+        ("jobs", "--since", "0001-01-01"),
+        ("jobs", "--after", "x"),
+        ("lane", "two\nlines"),
+        ("job", "nobody"),
+        ("why", "--entry", "nobody"),
+        ("-A", "nowhere", "jobs"),
+        ("nodes", "show", "nobody"),
+    ],
+)
+def test_what_is_called_wrongly_is_said_in_one_line_with_the_status_2(call: Call, args: tuple[str, ...]) -> None:
+    done = call(*args)
+    assert (done.exit_code, bool(refused(done))) == (2, True)
+
+
+def test_commands_in_an_answer_have_the_app_of_the_call_and_a_cursor_is_quoted(call: Call, waiting: list[str]) -> None:
+    Path("paste.py").write_text(
+        "from celery import Celery\nfrom coordinator import Coordinator\n"
+        "app = Celery('paste', set_as_current=False)\ncoordinator = Coordinator(app)\n"
+    )
+    try:
+        told(call("-A", "paste", "pause", "order/1", "--why", "x"))
+        assert "frees it: coordinator -A paste resume order/1 --why …" in told(call("-A", "paste", "why", waiting[1]))
+        assert "frees it: coordinator resume order/1 --why …" in told(call("why", waiting[1], COORDINATOR_APP="paste"))
+        assert "fix: celery -A paste worker" in call("-A", "paste", "doctor").stdout
+        told(call("resume", "order/1", "--why", "x"))
+    finally:
+        sys.modules.pop("paste", None)
+        sys.path.remove(str(Path.cwd()))
+    told(call("pause", "a b", "--why", "x"))
+    assert call("lanes", "--most", "1").stderr == "more: --after 'a b'\n"
+    told(call("resume", "a b", "--why", "x"))
+
+
 APP = """
 import click
 from celery import Celery

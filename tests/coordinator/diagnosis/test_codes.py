@@ -20,5 +20,8 @@ def test_each_code_has_an_anchor_in_the_docs_and_each_anchor_a_code() -> None:
 def test_the_text_is_made_of_the_facts_and_leaves_out_what_nobody_knows() -> None:
     one = cause("waiting.paused", "lane a b", key="a b", by="ann", why="")
     assert (one.text, one.frees) == ("lane a b is paused, by ann", "coordinator resume 'a b' --why …")
+    for key, written in (("-x", "--why … -- -x"), ("a/'b", "'a/'\"'\"'b' --why …")):
+        assert cause("waiting.paused", f"lane {key}", key=key).frees == f"coordinator resume {written}"
+    assert cause("held", "job j", id="j", error="ValueError: two\nlines").text.endswith(": ValueError: two lines")
     with pytest.raises(KeyError):
         cause("waiting.sun", "job j")

@@ -2,7 +2,7 @@
 
 import json
 import re
-import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,22 +36,25 @@ COMMANDS = ("coordinator ", "redis-", "celery ", "timedatectl ", "COORDINATOR_")
 
 
 def said(node: Puppet) -> dict[str, Finding]:
-    """The findings by code. Each fix begins with a command, which can be pasted; a hint stands behind it in brackets.
+    """The findings by code. Each fix begins with a command, which can be pasted; a hint stands behind it as a comment.
 
     `redis.away` and `redis.refuses` have none: only people can mend a server that does not answer.
     """
     found = examine(node.store)
     own = [one for one in found if one.code not in ("redis.away", "redis.refuses", "redis.functions", "doctor.part")]
     assert [str(one) for one in own if not one.fix.startswith(COMMANDS)] == []
+    pasted = subprocess.run(["bash", "-n"], input="\n".join(one.fix for one in own), text=True, capture_output=True)
+    assert pasted.stderr == ""
     return {one.code: one for one in found if one.code not in OF_THIS_SERVER}
 
 
 def run_redis_cli(node: Puppet, fix: str) -> None:
-    """Do what a fix says, without a shell: its redis-cli commands."""
-    for command in fix.split(" && "):
-        program, *words = shlex.split(command)
-        if program == "redis-cli":
-            node.store._client.execute_command(*words)
+    """Do what a fix says: its redis-cli commands, which name the server."""
+    commands = [part for part in fix.split(" && ") if part.startswith("redis-cli ")]
+    assert commands
+    for command in commands:
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+        assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 
 def test_a_sound_installation_has_no_findings_whatever_its_jobs_do(coordinator: Coordinator, node: Puppet) -> None:
@@ -93,7 +96,7 @@ def test_a_job_that_waits_on_a_free_lane_is_found_and_moves_on(coordinator: Coor
     client.srem(key("state", "ready"), "one")
     found = said(node)
     assert str(found["lane.stuck"]) == "error [lane.stuck] (lane a) job one waits in front of it, and nothing holds it"
-    assert found["lane.stuck"].fix.startswith("coordinator move one --to front")
+    assert found["lane.stuck"].fix.startswith("coordinator move --to front one --why")
     coordinator.move("one", to="front")
     assert node.order() == ["one"]
     assert said(node) == {}
@@ -124,7 +127,7 @@ def test_a_job_that_is_over_and_stands_in_front_is_found_and_goes(coordinator: C
     found = said(node)
     assert found["line.ghost"].thing == "lane a b"
     run_redis_cli(node, found["line.ghost"].fix)
-    assert "&& coordinator pause 'a b' --why 'it stands still' && coordinator resume" in found["line.ghost"].fix
+    assert "&& coordinator pause 'a b' --why … && coordinator resume 'a b' --why …" in found["line.ghost"].fix
     coordinator.pause("a b")
     coordinator.resume("a b")
     assert node.order() == ["behind"]
@@ -260,7 +263,8 @@ def test_the_exit_status_is_2_for_errors_1_for_warnings_and_0_without(
 ) -> None:
     warned = call("doctor")
     assert (warned.exit_code, warned.stdout.splitlines()[0].split("(")[0]) == (1, "warning [redis.persistence] ")
-    assert "  fix: redis-cli CONFIG SET appendonly yes" in warned.stdout.splitlines()
+    fix = f"  fix: redis-cli -u {node.store.settings.url} CONFIG SET appendonly yes"
+    assert fix in warned.stdout.splitlines()
     away = call("doctor", COORDINATOR_URL=f"redis://127.0.0.1:{free_port()}/0")
     assert (away.exit_code, away.stdout.startswith("error [redis.away]")) == (2, True)
     url = own_redis.url(0)

@@ -321,7 +321,7 @@ def test_a_lock_in_plain_code_is_a_root_and_so_is_a_grab(coordinator: Coordinato
     why = coordinator.why(key="report")
     assert why.codes == ["running.grab"]
     assert "is the grab of monday of report by ann's laptop (" in why.sentence
-    assert why.causes[0].frees == "coordinator grabs release report monday --why …"
+    assert why.causes[0].frees == "coordinator grabs release --attempt 1 report monday --why …"
     [lane] = coordinator.lanes("grab")
     assert coordinator.why(lane.jobs[0]).codes == ["running.grab"]
     grab.complete(None)

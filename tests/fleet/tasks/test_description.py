@@ -100,7 +100,7 @@ def test_doctor_says_which_members_propose_changes_until_an_operator_decides(
     proposes = found["member.proposes"]
     assert (proposes["level"], proposes["thing"]) == ("warning", f"member {A}")
     assert proposes["message"] == "changes wait for an operator: 2, of replicate, subjects"
-    assert proposes["fix"] == f"coordinator members accept {A} --why … (or refuse)"
+    assert proposes["fix"] == f"coordinator members accept {A} --why …  # or refuse"
     told(service.call("members", "refuse", A, *WHY))
     assert "member.proposes" not in service.call("doctor").stdout
 
