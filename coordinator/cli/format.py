@@ -128,8 +128,9 @@ def pairs(values: Iterable[tuple[str, object]]) -> str:
     """Write each name and its value on a line, without empty values."""
     lines = [(name, text(value)) for name, value in values if value not in (None, "", (), [], {})]
     broad = max((len(name) for name, _ in lines), default=0)
-    whole = (f"{name.ljust(broad)}  {value}" for name, value in lines)
-    if (most := width()) is None:
+    indent, most = " " * (broad + 2), width()
+    whole = [f"{name.ljust(broad)}  " + value.replace("\n", f"\n{indent}") for name, value in lines]
+    if most is None:
         return "\n".join(whole)
     return "\n".join(part for one in whole for line in one.splitlines() for part in _wrapped(line, most, broad + 2))
 

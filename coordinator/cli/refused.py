@@ -7,7 +7,7 @@ import click
 from coordinator.cli.actions import command_of
 from coordinator.cli.format import as_json, listing, more, pairs, table
 from coordinator.cli.schedule import ShowByName
-from coordinator.cli.session import json_option, paged, with_coordinator
+from coordinator.cli.session import Wrong, json_option, paged, with_coordinator
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
 from coordinator.warden.inbox.queue import LETTERS
@@ -25,7 +25,7 @@ def refused(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> 
     found = coordinator.refused(2 * LETTERS if after else most + 1)
     ids = [one.id for one in found]
     if after and after not in ids:
-        raise click.ClickException(acts.gone(after))
+        raise Wrong(acts.gone(after))
     first = ids.index(after) + 1 if after else 0
     listed, after = found[first : first + most], ids[first + most - 1] if len(found) > first + most else ""
     rows = ((one.id, one.at, one.queue, one.node, one.reason, one.original) for one in listed)
@@ -42,7 +42,7 @@ def show_refused(coordinator: Coordinator, request_id: str, as_json_: bool) -> N
     """Show a refused request."""
     one = next((one for one in coordinator.refused(2 * LETTERS) if one.id == request_id), None)
     if one is None:
-        raise click.ClickException(acts.gone(request_id))
+        raise Wrong(acts.gone(request_id))
     if as_json_:
         click.echo(as_json(one))
         return

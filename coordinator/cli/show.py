@@ -42,8 +42,8 @@ def job_text(job: Job) -> str:
         ("rollback", job.rollback),
         ("fault", _error_text(job.fault)),
         *((name, act_text(act)) for name, act in job.acts.items()),
-        ("course", ("\n" + " " * 11).join(map(_event_text, job.course))),
-        ("traceback", error.get("traceback", "").strip().replace("\n", "\n" + " " * 11)),
+        ("course", "\n".join(map(_event_text, job.course))),
+        ("traceback", error.get("traceback", "").strip()),
     ]
     return pairs(values)
 
@@ -54,11 +54,12 @@ def _event_text(event: Event) -> str:
     where = f" on {event.node}" if event.node and event.what not in ("submitted", "ready", "moved") else ""
     why = "".join(f": {part}" for part in (_error_text(event.cause), event.why) if part)
     due = f"; goes on at {moment(event.due)}" if event.due else ""
-    return f"{moment(event.at)} {event.what}{attempt}{where}{f' by {event.by}' if event.by else ''}{why}{due}"
+    by = f" by {event.by}" if event.by else ""
+    return " ".join(f"{moment(event.at)} {event.what}{attempt}{where}{by}{why}{due}".splitlines())
 
 
 def _error_text(error: ErrorRecord | None) -> str | None:
-    return f"{error.get('type')}: {error.get('message')}" if error else None
+    return ": ".join(text for text in (error.get("type"), error.get("message")) if text) if error else None
 
 
 def progress(job: Job) -> str | None:

@@ -12,6 +12,7 @@ from coordinator.dashboard import hide
 from coordinator.dashboard.acts import filter_of, on_jobs
 from coordinator.dashboard.extend import Asked, Page, Tab, View
 from coordinator.dashboard.show import url
+from coordinator.diagnosis.fit import taken
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs.record import Job, read_many
@@ -50,7 +51,7 @@ def overview(asked: Asked) -> Page:
         "counts": c.counts(),
         "nodes": nodes,
         "capacity": sum(node.capacity for node in nodes),
-        "busy": sum(node.running for node in nodes),
+        "busy": sum(map(taken, nodes)),
     }
     return Page("overview.html", "Overview", values)
 
@@ -182,7 +183,7 @@ def node(asked: Asked) -> Page:
     found = next((one for one in asked.coordinator.nodes() if one.name == name), None)
     if found is None:
         raise LookupError(f"no node {name} is alive; the page Nodes says who is, and who was drained or died")
-    why = asked.coordinator.why(node=name) if found.running < found.capacity else None
+    why = asked.coordinator.why(node=name) if taken(found) < found.capacity else None
     at_work = asked.coordinator.jobs(state="running", node=name, most=ROWS).jobs
     hour = {state: _count(asked, JobFilter(state=state, node=name, since="1h")) for state in ("succeeded", "failed")}
     return Page("node.html", f"Node {name}", {"node": found, "why": why, "at_work": at_work, "hour": hour})

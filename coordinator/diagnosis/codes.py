@@ -59,7 +59,7 @@ CODES: Codes = {
     "waiting.next": ("is in front of its lanes and starts next", ""),
     # A job that is ready for a node
     "waiting.fleet": ("{what}, and no node is alive", "celery -A APP worker"),
-    "waiting.node": ("{what}, and none of the {nodes} living nodes takes it: {rejected:counts}", ""),
+    "waiting.node": ("{what}, and no living node takes it: {rejected:names}", ""),
     "waiting.slot": ("{what}, and all slots of the nodes that may run it are taken: {full:names}", ""),
     "waiting.claim": ("{what}, and node {node} has room for it", ""),
     "rejected.app": ("is rejected by {count} of {nodes} nodes, of another app than {lacks!r}: {who:names}", ""),
@@ -69,7 +69,7 @@ CODES: Codes = {
     ),
     "rejected.label": (
         "is rejected by {count} of {nodes} nodes, which lack the label {lacks!r}: {who:names}",
-        "COORDINATOR_LABELS={lacks:sh} celery -A APP worker",
+        "COORDINATOR_LABELS={labels:sh} celery -A APP worker",
     ),
     "rejected.lost": ("was lost by nodes: {says:names}", ""),
     "rejected.task": (
@@ -128,7 +128,7 @@ CODES: Codes = {
     "lane.held": ("is held by {holders:jobs}; jobs in line: {length}", ""),
     "lane.line": ("is held by nobody; jobs in line: {length}; {behind:jobs} is in front", ""),
     # A node
-    "node.gone": ("is not alive[; living nodes: {living:names}]", "celery -A APP worker -n NAME@%h"),
+    "node.gone": ("is not alive[; living nodes: {living:names}]", "celery -A APP worker -n {name:sh}"),
     "node.silent": ("has missed its heartbeats: others take over its jobs", ""),
     "node.drains": (
         "drains" + _BY + "[, since its worker {stops}]: it gets no new jobs",
@@ -201,8 +201,6 @@ class _Words(Formatter):
         if spec in ("jobs", "names") and isinstance(value, list):
             more = ", …" * (len(value) == MOST_NAMES)
             return "job " * (spec == "jobs") + ", ".join(map(str, value)) + more
-        if spec == "counts" and isinstance(value, dict):
-            return ", ".join(f"{number} {REJECTED.get(what, what)}" for what, number in [*value.items()][:MOST_NAMES])
         return str(format(value, spec))
 
 
@@ -220,6 +218,6 @@ _words, _optional = _Words(), re.compile(r"\[([^\[\]]*)\]")
 def _written(template: str, facts: Mapping[str, Json]) -> str:
     def part(found: re.Match[str]) -> str:
         needed = [name for _, name, _, _ in _words.parse(found[1]) if name]
-        return found[1] if all(facts.get(name) not in (None, "") for name in needed) else ""
+        return found[1] if all(facts.get(name) not in (None, "", []) for name in needed) else ""
 
     return " ".join(_words.vformat(_optional.sub(part, template), (), facts).splitlines())

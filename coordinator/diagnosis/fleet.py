@@ -155,7 +155,7 @@ def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Findin
         yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
     lacking = [(",".join(kind[2:]), task) for kind, task in elsewhere if not nobody(task, *kind[:2])]
     for (labels, task), count in sorted(Counter(lacking).items()):
-        said = f"{_waits(count)} for {task} on a node with it, and none that may run them has it"
+        said = f"{_waits(count)} for a node that has it and the task {task}"
         way_out = f"COORDINATOR_LABELS={quote(labels)} celery -A APP worker"
         yield task, Finding("error", "label.unserved", f"label {labels}", said, way_out)
 

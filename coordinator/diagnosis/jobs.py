@@ -8,7 +8,7 @@ from itertools import islice
 from kombu.utils.json import loads
 
 from coordinator.diagnosis.cause import Cause
-from coordinator.diagnosis.codes import MOST_NAMES, cause, names
+from coordinator.diagnosis.codes import MOST_NAMES, REJECTED, cause, names
 from coordinator.diagnosis.fit import fit, slots
 from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
@@ -64,7 +64,8 @@ def error_text(error: Error | None) -> str:
         return ""
     author = f" (by {error['by']})" if error.get("by") else ""
     message = str(error.get("message"))
-    return f"{error.get('type')}: {message[:_LONGEST]}{'…' * (len(message) > _LONGEST)}{author}"
+    kind = f"{error['type']}: " if error.get("type") else ""
+    return f"{kind}{message[:_LONGEST]}{'…' * (len(message) > _LONGEST)}{author}"
 
 
 # In line
@@ -122,15 +123,14 @@ def _ready(look: Snapshot, job: Job, what: str = "is ready") -> list[Cause]:
     kinds = kind.split("\n")
     found = fit(look.living, kinds, job.task)
     facts: dict[str, Json] = {"what": what, "nodes": found.nodes, "full": names([slots(node) for node in found.full])}
-    counts: dict[str, Json] = {}
-    for code, about in found.rejected:
-        counts[code] = int(str(counts.get(code, 0))) + int(str(about["count"]))
-    facts |= {"rejected": counts, "node": found.free[0].name if found.free else None, "task": job.task}
+    lacks = [f"{about['count']} {REJECTED[code]} {about['lacks']}".rstrip() for code, about in found.rejected]
+    facts |= {"rejected": names(lacks), "node": found.free[0].name if found.free else None, "task": job.task}
+    labels: dict[str, Json] = {"labels": ",".join(kinds[2:])}
     head = cause(found.code, thing, **facts)
     lost = [(label, look.needed[label](look.store)) for label in kinds[2:] if label in look.needed]
     return [
         head,
-        *(cause(code, thing, **about) for code, about in found.rejected if not found.free),
+        *(cause(code, thing, **about, **labels) for code, about in found.rejected if not found.free),
         *(cause("rejected.lost", f"label {label}", label=label, says=names(says)) for label, says in lost if says),
     ]
 

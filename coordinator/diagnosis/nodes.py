@@ -20,7 +20,7 @@ def of_node(look: Snapshot, name: str) -> list[Cause]:
     thing = f"node {name}"
     node = next((node for node in look.nodes if node.name == name), None)
     if node is None:
-        return [cause("node.gone", thing, living=names([node.name for node in look.living]))]
+        return [cause("node.gone", thing, name=name, living=names([node.name for node in look.living]))]
     causes = [] if node.alive else [cause("node.silent", thing)]
     if node.draining:
         drained: dict[str, Json] = {"drained": name, **by(node.drained)} if node.drained else {"stops": "stops"}

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from coordinator.diagnosis.doctor import examine
 from coordinator.diagnosis.finding import Finding
+from coordinator.diagnosis.fit import taken
 from coordinator.diagnosis.fleet import Reasons, since_sweep
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
@@ -23,7 +24,8 @@ _SUMS = ("created", "retries", "losses", "faults")
 class Status:
     """The status of an installation.
 
-    `jobs`: the number in each state, or that ever ended in it. `findings`: faults and dangers, as `doctor` says them.
+    `running`: the slots that jobs and ordinary tasks have. `jobs`: the number in each state, or that ever ended in it.
+    `findings`: faults and dangers, as `doctor` says them.
     `stopped`: nodes live, and none of them has a label that jobs need. `master`: HOST:PORT, and `replicas`: the number
     that follow it now; both only through Sentinel. `swept`: seconds since the last sweep, if any. `refused`: the number
     of requests that the app's inboxes refused.
@@ -63,7 +65,7 @@ def status_of(
         prefix=store.settings.prefix,
         nodes=len(living),
         capacity=sum(node.capacity for node in living),
-        running=sum(node.running for node in living),
+        running=sum(map(taken, living)),
         jobs={state: counts[state] for state in order},
         hour=rates.hour,
         day=rates.day,

@@ -176,9 +176,18 @@ def _opened(after: str) -> tuple[int, list[str]]:
         return 0, []
     try:
         part, place = json.loads(urlsafe_b64decode(after))
-        return int(part), [str(text) for text in place]
-    except (ValueError, TypeError) as error:
+        _PLACES[part](*place)
+        return part, place
+    except (LookupError, TypeError, ValueError) as error:
         raise InvalidJob(f"after {validation.shown(after)}: give `Found.after` of the page before") from error
+
+
+# By part, what a place has, as text (`_Candidate.place`). Fails for anything else.
+_PLACES: Sequence[Callable[..., object]] = (
+    lambda job_id: job_id.encode(),
+    lambda key, score, job_id: (key.encode(), float(score), job_id.encode()),
+    lambda at, job_id: (int(at), job_id.encode()),
+)
 
 
 def _closed(part: int, place: list[str]) -> str:

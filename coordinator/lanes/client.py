@@ -88,8 +88,9 @@ class LaneClient:
         having = [("SISMEMBER", self.store.key("tasks", node.decode()), task) for node in fitting]
         if not having or not any(self.store.read_many(having)):
             self._warned.add(task)
-            app, queue = kind.split("\n")[:2]
+            app, queue, *labels = kind.split("\n")
             where = f"app {app!r}, queue {queue!r}" if app else f"queue {queue!r}"
+            where += f", labels {', '.join(labels)}" if labels else ""
             logger.warning("no living node can run the task %r (%s): its jobs wait for one", task, where)
 
     def job(self, job_id: str) -> Job:

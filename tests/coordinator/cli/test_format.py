@@ -64,4 +64,4 @@ def test_a_narrow_table_leaves_out_what_is_empty_first_and_cuts_no_instant() -> 
 
 def test_what_would_steer_the_terminal_is_written_out_and_a_cell_is_one_line() -> None:
     assert table(("why",), [("two\nlines, \x1b[2J",)]) == "WHY\ntwo lines, \\x1b[2J"
-    assert pairs([("error", "two\nlines, \x9b2J")]) == "error  two\nlines, \\x9b2J"
+    assert pairs([("error", "two\nlines, \x9b2J")]) == "error  two\n       lines, \\x9b2J"

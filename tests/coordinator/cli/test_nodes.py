@@ -92,3 +92,8 @@ def test_wrong_input_is_told_in_a_line(call: Call, args: list[str], status: int,
     result = call("nodes", *args)
     assert (result.exit_code, result.stdout) == (status, "")
     assert told in result.stderr
+
+
+def test_slots_that_ordinary_tasks_have_are_busy(call: Call, node: Puppet) -> None:
+    node.nodes.beat("one", "a", {"ordinary": 3})
+    assert "1 alive, 3 of 4 slots busy" in told(call("status"))

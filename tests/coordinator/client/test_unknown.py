@@ -91,6 +91,9 @@ def test_a_restart_of_all_nodes_refuses_no_client(
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == 3, warned
     assert warned[1] == "no living node can run the task 'shop.ship' (queue 'celery'): its jobs wait for one"
+    lacking = client_at(coordinator.settings.url).submit("l", signature("shop.ship"), needs=["gpu"])
+    assert caplog.messages[-1].startswith("no living node can run the task 'shop.ship' (queue 'celery', labels gpu):")
+    job_ids.append(lacking.id)
     for job_id in job_ids:
         coordinator.cancel(job_id)
 

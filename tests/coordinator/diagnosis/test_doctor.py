@@ -208,7 +208,7 @@ def test_mixed_versions_queues_that_nobody_serves_and_lost_labels_are_found(
         "label printer",
         "COORDINATOR_LABELS=printer celery -A APP worker",
     )
-    assert printer.message.startswith("3 jobs wait for ")
+    assert printer.message.startswith("3 jobs wait for a node that has it and the task shop.")
 
 
 def test_many_findings_of_a_kind_are_ten_and_a_number_and_what_was_not_read_is_said(

@@ -62,6 +62,7 @@ def test_a_drained_node_says_by_whom_and_a_deaf_or_braked_one_so(node: Puppet, c
 def test_a_node_that_is_gone_or_silent_says_so(node: Puppet, coordinator: Coordinator) -> None:
     why = coordinator.why(node="two")
     assert (why.codes, why.sentence) == (["node.gone"], "node two is not alive; living nodes: one")
+    assert why.causes[0].frees == "celery -A APP worker -n two"
     client: Any = coordinator.store._client
     client.zadd(coordinator.store.key("alive"), {"one": 1})
     assert coordinator.why(node="one").codes == ["node.silent"]

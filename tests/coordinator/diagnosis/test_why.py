@@ -136,8 +136,9 @@ def test_what_no_living_node_has_is_named_and_its_nodes_are_counted(node: Puppet
         why = coordinator.why(job_id)
         assert why.codes == ["waiting.node", "rejected.app", *(["rejected.queue"] * (code != "rejected.queue")), code]
         assert why.causes[0].text.startswith(
-            f"job {job_id} is ready, and none of the 3 living nodes takes it: 1 not of"
+            f"job {job_id} is ready, and no living node takes it: 1 not of the app shop, "
         )
+        assert why.causes[0].text.endswith(f" {lacks}")
         assert why.causes[-1].facts["lacks"] == lacks
         assert sum(int(str(cause.facts["count"])) for cause in why.causes[1:]) == 3
         coordinator.cancel(job_id)
@@ -145,6 +146,9 @@ def test_what_no_living_node_has_is_named_and_its_nodes_are_counted(node: Puppet
         "job task is rejected by 1 of 3 nodes, which do not have the task 'shop.unknown': one"
     )
     assert why.causes[-1].frees == "coordinator retarget shop.unknown NEW --why …"
+    node.submit("both", job_id="both", needs=["fast", "big one"])
+    assert coordinator.why("both").causes[-1].frees == "COORDINATOR_LABELS='big one,fast' celery -A APP worker"
+    coordinator.cancel("both")
 
 
 def test_a_plain_clients_job_asks_for_no_app_and_a_step_for_its_own_queue(
