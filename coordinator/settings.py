@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from coordinator.address import checked
 from coordinator.errors import SettingsError
 
+_OF_COMMANDS = ("COORDINATOR_APP", "COORDINATOR_DASHBOARD_TOKEN")  # variables that are no settings
+
 
 class GivenSettings(TypedDict, total=False):
     """Names and types of the settings as keyword arguments of `Coordinator`."""
@@ -125,7 +127,7 @@ class Settings(BaseModel):
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
         for label, picked in (
-            ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=("COORDINATOR_APP",))),
+            ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=_OF_COMMANDS)),
             ("app.conf", _picked(conf, "coordinator_", "app.conf setting")),
             ("constructor", _picked(arguments, "", "argument")),
         ):

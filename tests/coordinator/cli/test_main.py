@@ -232,6 +232,10 @@ def test_a_setting_with_a_slip_is_named_with_the_right_one(call: Call) -> None:
     assert "did you mean 'COORDINATOR_PREFIX'" in refused(call("status", COORDINATOR_PREFFIX="x"))
 
 
+def test_the_dashboards_token_in_the_environment_disturbs_no_command(call: Call) -> None:
+    told(call("jobs", COORDINATOR_DASHBOARD_TOKEN="x"))
+
+
 def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
     result = call("jobz")
     assert (result.exit_code, "'jobz'" in result.stderr) == (2, True)
