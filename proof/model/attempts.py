@@ -72,7 +72,6 @@ class Attempts(Undoing):
         known, more = other.unite, job.unite
         other.unite = None if known is None or more is None else known | more
         self.alias[job.id] = other.id
-        other.aliases.append(job.id)
         return Submitted("coalesced", self.position(other, job.keys[0]), other.id, "")
 
     def end_lapsed(self, key: str) -> None:

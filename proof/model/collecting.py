@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from proof.model import asks
-from proof.model.harness import ACT
+from proof.model.beside import ACT
 from proof.model.machine import KEYS, PICK, Machine
 from proof.model.record import Job
 from proof.model.steps import act

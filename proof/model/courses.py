@@ -1,7 +1,7 @@
 """Steps in a row that chance seldom brings together, each followed by the look at all that holds."""
 
+from proof.model.beside import Taking
 from proof.model.collecting import Collecting
-from proof.model.harness import Taking
 from proof.model.machine import BOTH, ENDS_OF_LINE, KEY, PICK, Machine, at_work
 from proof.model.record import Job
 from proof.model.steps import act

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from proof.model import asks
-from proof.model.harness import ACT, TTL, Beside
+from proof.model.beside import ACT, TTL, Beside
 from proof.model.steps import act
 
 KEEP = 1_000_000

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from proof.model import asks
+from proof.model.beside import ACT, Taking
 from proof.model.grabbing import ANY, INSTANCES, PICK, Grabbing, Instance, lane_of, told_alike
-from proof.model.harness import ACT, Taking
 from proof.model.record import Job
 from proof.model.steps import act
 

@@ -219,7 +219,7 @@ class Lanes:
             self.counts[state] += 1
         if job.tell and job.place:
             self.owed[job.id] = self.now + self.tell_after
-        if job.aliases:
+        if job.id in self.alias.values():
             self.coalesced[job.id] = job.kept_until
         parent = self.jobs.get(job.parent)
         if parent and parent.state == "parked":

@@ -1,16 +1,16 @@
 """Everything that can be called, in any order: a state machine that drives the steps and the plain model alike.
 
-The steps of runners, wardens and operators are here, those of sorters in collecting.py, rows of steps in
-courses.py, the rest in wholes.py. Left out
-are what only reads (counts, read after each step), and steps that touch no lane and no job: those of the beats'
-schedules and of the inbox, which stands on the broker. test_model.py names each, and sees that no other is.
+The steps of runners, wardens and operators are here, those of sorters in collecting.py, rows of steps in courses.py,
+the rest in wholes.py. Left out are what only reads (counts, read after each step), and steps that touch no lane and no
+job: those of the beats' schedules and of the inbox, which stands on the broker. test_model.py names each, and sees that
+no other is.
 """
 
 from random import Random
 from typing import Any, TypeVar
 
 from proof.model import asks
-from proof.model.harness import ACT, STEADY, TTL, Beside, Taking
+from proof.model.beside import ACT, STEADY, TTL, Beside, Taking
 from proof.model.steps import act
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The plain model's words: what a job is, what is asked for with it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 BEGINNING = 1_700_000_000_000  # ms: when a model, and its clock, begin
 TERMINAL = frozenset({"succeeded", "failed", "rolled_back", "double_fault", "cancelled", "expired"})
@@ -90,7 +90,6 @@ class Job:
     seen: int = 0
     nested: bool = False
     till: int = 0
-    aliases: list[str] = field(default_factory=list)
 
     @property
     def plain(self) -> bool:

@@ -1,8 +1,8 @@
 """The whole machine: what is parked and told, locks in plain code, nodes that come and go."""
 
 from proof.model import asks
+from proof.model.beside import ACT, TTL, Taking
 from proof.model.courses import Courses
-from proof.model.harness import ACT, TTL, Taking
 from proof.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
 from proof.model.steps import act
 

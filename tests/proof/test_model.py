@@ -85,7 +85,7 @@ def test_the_model_and_the_invariants_share_nothing_with_the_coordinator(module:
         "typing",
     }
     assert not any(
-        name.startswith(("proof.model.clock", "proof.model.harness", "tests.harness.hand_node")) for name in used
+        name.startswith(("proof.model.clock", "proof.model.beside", "tests.harness.hand_node")) for name in used
     )
 
 

@@ -10,7 +10,7 @@ from coordinator.jobs.retarget import retarget
 from coordinator.lanes.bulk import on_filter
 from coordinator.lanes.plan import STOPPING, Plan, Projection, of_cancel, of_move, of_release, of_retarget, of_retry
 from coordinator.lanes.view import look
-from proof.model.harness import ACT
+from proof.model.beside import ACT
 from proof.model.machine import ENDS_OF_LINE, KEY, PICK, A, B
 from proof.model.steps import act
 from proof.model.wholes import Whole
