@@ -92,7 +92,7 @@ class Beside(Stepping):
         yield
         after = self.dump().stable()
         names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-        assert not names, f"{what} changed {[(name, before.get(name), after.get(name)) for name in names]}"
+        assert not names, f"{what} changed {names}: {[(before.get(name), after.get(name)) for name in names]}"
 
     def pass_time(self, ms: int) -> None:
         """On the server's clock; then somebody takes a step."""

@@ -1,7 +1,8 @@
 """The library on a clock of the test's own, its text changed in memory where a mutant asks for it.
 
 TIME, PTTL, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what
-ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is.
+ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is. SMEMBERS goes by
+it, too: each server has an order of its own, and a course is to be the same on all of them.
 """
 
 import uuid
@@ -24,6 +25,11 @@ local redis = (function()
     if command == 'PTTL' then
       local till = server().call('EXISTS', (...)) == 1 and server().call('ZSCORE', ends, (...))
       return till and till - at or -2
+    end
+    if command == 'SMEMBERS' then
+      local all, even = server().call(command, ...), math.floor(at / 1000) % 2 == 0
+      table.sort(all, function(one, other) if even then return one < other end return other < one end)
+      return all
     end
     if command ~= 'SET' and command ~= 'PEXPIRE' then return server().call(command, ...) end
     local words, number, ms, free = {...}, select('#', ...), nil, {}
