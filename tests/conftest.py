@@ -33,8 +33,11 @@ from tests.harness.waiting import wait_until
 
 TESTS = Path(__file__).parent
 os.environ.setdefault("PYTHONPATH", str(TESTS / "harness" / "lean"))  # of the processes that tests start
-# Files of which one process runs all tests, since these share what is dear to start: a node, a Chromium.
-TOGETHER = ("tests/fleet/shared/", "tests/coordinator/dashboard/test_browser.py", "tests/tasks/pages/")
+# Files of which one process runs all tests, since these share what is dear to start or to read: a node, a Chromium, all
+# files of the code.
+TOGETHER = (
+    "tests/fleet/shared/", "tests/coordinator/dashboard/test_browser.py", "tests/tasks/pages/", "tests/test_floors.py",
+)  # fmt: skip
 ON_RABBITMQ = "rabbitmq"
 
 
