@@ -11,6 +11,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text()
 SOUND = "axe.run({resultTypes: ['violations']}).then(r => r.violations.filter(v => /serious|critical/.test(v.impact)))"
+# The pulse of a live page would be drawn anew sixty times a second.
+STILL: dict[str, Any] = {"reduced_motion": "reduce"}
 SCROLLS = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
 
 
@@ -24,9 +26,9 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def tab_of(browser: Browser, address: str, **context: Any) -> Iterator[Page]:
-    """A tab; at the end, nothing was written to its console."""
-    tab, wrong = browser.new_page(base_url=address, **context), list[str]()
+def watched_tab(browser: Browser, address: str, **context: Any) -> Iterator[tuple[Page, list[str]]]:
+    """A tab, and what is written to its console."""
+    tab, wrong = browser.new_page(base_url=address, **STILL, **context), list[str]()
 
     def write(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -34,8 +36,15 @@ def tab_of(browser: Browser, address: str, **context: Any) -> Iterator[Page]:
 
     tab.on("console", write)
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    yield tab
+    yield tab, wrong
     tab.close()
+
+
+@contextmanager
+def tab_of(browser: Browser, address: str, **context: Any) -> Iterator[Page]:
+    """A tab; at the end, nothing was written to its console."""
+    with watched_tab(browser, address, **context) as (tab, wrong):
+        yield tab
     assert not wrong
 
 

@@ -20,7 +20,7 @@ from tasks.pages import batches as batch_pages
 from tasks.pages import members
 from tasks.pages.plain import plainly
 from tests.coordinator.dashboard.stage import TestClient, served
-from tests.harness.browser import away_and_back, hold_sound, tab_of
+from tests.harness.browser import STILL, away_and_back, hold_sound, tab_of
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -210,23 +210,17 @@ def test_items_and_their_acts_need_no_javascript(components: Components, chromiu
         assert "no node is alive" in tab.locator(".why").inner_text()
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["dead", "silent"])
-def test_pages_say_that_their_database_is_away_and_come_back(
-    components: Components, chromium: Browser, database: str, monkeypatch: pytest.MonkeyPatch, silent: bool
+def test_pages_say_that_their_database_is_silent_and_come_back(
+    components: Components, chromium: Browser, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = make_url(database)
     with Proxy(url.port or 0) as proxy:
         monkeypatch.setenv("TASKS_DATABASE_URL", url.set(port=proxy.port).render_as_string(hide_password=False))
         components.items.register("B1-RT1")
         app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
-        with served(app) as address, chromium.new_context(base_url=address) as context:
-            away_and_back(
-                context,
-                {"/items": "B1-RT1", "/components": "Checker"},
-                "Out of reach",
-                proxy.swallow if silent else proxy.cut,
-                proxy.heal,
-            )
+        with served(app) as address, chromium.new_context(base_url=address, **STILL) as context:
+            pages = {"/items": "B1-RT1", "/components": "Checker"}
+            away_and_back(context, pages, "Out of reach", proxy.swallow, proxy.heal)
 
 
 def test_a_silent_postgresql_holds_no_reader_for_longer_than_a_page_may_take(
@@ -249,7 +243,7 @@ def test_components_say_that_redis_is_away_and_come_back(
     with pressed(Coordinator(press(), url=own_redis.url(0), timeout=0.5), tmp_path, monkeypatch) as components:
         components.items.register("B1-RT1")
         app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
-        with served(app) as address, chromium.new_context(base_url=address) as context:
+        with served(app) as address, chromium.new_context(base_url=address, **STILL) as context:
             items = context.new_page()
             items.goto("/items")
 
