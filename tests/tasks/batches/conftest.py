@@ -111,7 +111,8 @@ def _can_be_read(items: Items, item: str) -> bool:
 
 @pytest.fixture
 def items(settings: Settings) -> Iterator[Items]:
-    found = Items(settings)
+    """With a connection that is kept, as the processes of components do: PostgreSQL starts a process for each."""
+    found = Items(settings, keeps=True)
     yield found
     assert not wrongly_counted(found)
     found.engine.dispose()

@@ -1,10 +1,7 @@
 """Deliveries are taken in once each, when they are complete, whoever watches and whatever dies."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -174,7 +171,7 @@ def test_a_directory_that_is_gone_hides_no_other_and_comes_again(store: Store, i
 def test_watchers_that_are_killed_again_and_again_take_in_each_delivery_once(
     settings: Settings, items: Items, inbox: Path
 ) -> None:
-    argv = [sys.executable, "-c", WATCH, str(settings.data_dir), str(inbox)]
+    argv = ["-c", WATCH, str(settings.data_dir), str(inbox)]
     names = [f"B{number}-RT1" for number in range(12)]
     for name in names:
         send(inbox, name)
@@ -183,8 +180,8 @@ def test_watchers_that_are_killed_again_and_again_take_in_each_delivery_once(
         return sum(bool(items.events(one.id)) for one in items.query(ItemConditions()).items)
 
     for count in (1, 5, 12):
-        with subprocess.Popen(argv) as watcher:
+        with start(argv) as watcher:
             wait_until(lambda count=count: taken() >= count, 30)
-            os.kill(watcher.pid, signal.SIGKILL)
+            watcher.kill()
     look(Deliveries(items, inbox))
     assert [[one.type for one in items.events(name)] for name in names] == [[RECEIVED]] * 12
