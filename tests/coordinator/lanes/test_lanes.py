@@ -1,10 +1,10 @@
-"""Lines of jobs: who is let in, in which order, and how a job leaves."""
+"""Lines of jobs, beside what the plain model proves of them (tests/proof/test_model.py): order, skips, several keys."""
 
 from typing import Any
 
 import pytest
 
-from coordinator import InvalidJob, StoreUnavailable, UnknownJob
+from coordinator import InvalidJob, StoreUnavailable
 from coordinator.lanes.client import LaneClient
 from coordinator.local.redis import free_port
 from coordinator.settings import Settings
@@ -12,49 +12,10 @@ from coordinator.store.client import Store
 from tests.harness.hand_node import Puppet, sketch
 
 
-def test_jobs_leave_a_lane_in_the_order_of_their_submits(node: Puppet) -> None:
-    ids = [node.submit("a").id for _ in range(20)]
-    assert node.order() == ids
-
-
-def test_skip_is_refused_while_the_lane_is_busy_and_writes_nothing(node: Puppet) -> None:
-    assert node.submit("a", when_busy="skip", job_id="in").outcome == "started"
-    before = node.names()
-    skipped = node.submit("a", when_busy="skip", job_id="out")
-    assert (skipped.outcome, skipped.accepted) == ("skipped", False)
-    assert node.names() == before
-    with pytest.raises(UnknownJob):
-        node.lanes.job("out")
-    node.order()
-    assert node.submit("a", when_busy="skip").outcome == "started"
-    node.order()
-
-
-def test_skip_may_look_at_one_key_while_the_job_stands_in_line_for_another(node: Puppet) -> None:
-    keys, when_busy = ["item", "pool"], {"item": "skip", "pool": "queue"}
-    node.submit("pool")
-    assert node.submit(keys, when_busy=when_busy, job_id="in").outcome == "queued"
-    assert node.submit(keys, when_busy=when_busy, job_id="out").outcome == "skipped"
-    assert node.submit(["pool", "item"], when_busy=when_busy, job_id="out").outcome == "skipped"
-    assert list(node.order())[1:] == ["in"]
-
-
 @pytest.mark.parametrize("given", [{"a": "skip"}, {"a": "skip", "b": "defer"}, {"a": "skip", "b": "skip", "c": "skip"}])
 def test_when_busy_of_each_key_names_all_keys_and_knows_no_coalescing(node: Puppet, given: dict[str, str]) -> None:
     with pytest.raises(InvalidJob, match="when_busy"):
         node.submit(["a", "b"], when_busy=given)
-
-
-def test_a_coalesced_id_stays_an_alias_of_the_job_it_coalesced_into(node: Puppet) -> None:
-    node.submit("a", when_busy="defer", job_id="first")
-    node.submit("a", when_busy="defer", job_id="second")
-    assert node.lanes.job("second").id == "first"
-    assert node.submit("a", when_busy="defer", job_id="second").outcome == "duplicate"
-    node.order()
-    assert node.lanes.wait("second", 1).state == "succeeded"
-    begun, micro = node.store._client.time()
-    left = (node.store._client.zscore(node.store.key("coalesced"), "first") or 0) - begun * 1000 - micro // 1000
-    assert 3_000_000 < left <= 3_600_000, "it is forgotten with the job"
 
 
 @pytest.mark.parametrize(
@@ -122,24 +83,6 @@ def test_texts_survive_being_united(node: Puppet) -> None:
     node.submit("a", when_busy="defer", merge_args={"pids": odd[2:]})
     assert sorted(node.lanes.job("one").kwargs["pids"]) == sorted(odd)
     node.order()
-
-
-def test_a_job_with_several_keys_runs_when_it_is_in_front_in_all_of_them(node: Puppet) -> None:
-    node.submit("a", job_id="a")
-    node.submit("b", job_id="b")
-    assert node.submit(["a", "b"], job_id="both").outcome == "queued"
-    assert node.submit("b", job_id="behind").outcome == "queued"
-    first, second = node.must_take(), node.must_take()
-    node.finish(first)
-    assert node.take() is None
-    assert node.lanes.job("both").state == "waiting"
-    node.finish(second)
-    both = node.must_take()
-    assert both.id == "both"
-    assert node.take() is None
-    assert [node.locked_by(key) for key in "ab"] == [both.token] * 2
-    node.finish(both)
-    assert node.order() == ["behind"]
 
 
 def test_names_with_colons_do_not_collide(node: Puppet) -> None:

@@ -1,32 +1,10 @@
-"""Lanes of which another number than one job may run at once: strictly in line, an exclusive one alone."""
+"""Lanes of which another number than one job may run at once, beside what tests/proof/test_model.py proves of them."""
 
 import pytest
 
 from coordinator import Coordinator, InvalidJob, LaneFull, Locked
 from tests.harness.hand_node import Puppet
 from tests.harness.waiting import wait_until
-
-
-def ready(node: Puppet) -> list[str]:
-    return sorted(node.ready())
-
-
-def states(node: Puppet, *job_ids: str) -> list[str]:
-    return [node.lanes.job(one).state for one in job_ids]
-
-
-def test_the_first_n_in_line_may_run_at_once(node: Puppet) -> None:
-    assert node.lanes.set_limit("a", 2) == 1
-    outcomes = [node.submit("a", job_id=f"j{i}") for i in range(4)]
-    assert [(one.outcome, one.position) for one in outcomes] == [
-        ("started", 0), ("started", 0), ("queued", 2), ("queued", 3),
-    ]  # fmt: skip
-    first, second = node.must_take(), node.must_take()
-    assert node.take() is None
-    assert node.finish(second).state == "succeeded"
-    assert node.must_take().id == "j2"
-    node.finish(first)
-    assert node.must_take().id == "j3"
 
 
 def test_at_a_limit_of_zero_nothing_starts_and_why_says_who_wanted_that(node: Puppet, coordinator: Coordinator) -> None:
@@ -40,21 +18,6 @@ def test_at_a_limit_of_zero_nothing_starts_and_why_says_who_wanted_that(node: Pu
         coordinator.lock("a").__enter__()
     coordinator.set_limit("a", 1)
     assert node.order() == ["j"]
-
-
-def test_one_of_weight_all_runs_alone_and_nobody_passes_it(node: Puppet) -> None:
-    node.lanes.set_limit("a", 3)
-    node.submit("a", job_id="light-1")
-    node.submit("a", job_id="heavy", exclusive=True)
-    node.submit("a", job_id="light-2")
-    assert ready(node) == ["light-1"]
-    node.finish(node.must_take())
-    assert ready(node) == ["heavy"]
-    node.submit("a", job_id="light-3")
-    heavy = node.must_take()
-    assert node.take() is None
-    node.finish(heavy)
-    assert ready(node) == ["light-2", "light-3"]
 
 
 def test_who_renews_late_gets_another_slot_where_its_own_was_given_away(node: Puppet) -> None:

@@ -1,10 +1,8 @@
-"""An operator's hand: a lane that is released or paused, a job that is tried again."""
+"""An operator's hand: a lane that is released or paused. Pauses and retries of jobs: tests/proof/test_model.py."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-
-import pytest
 
 from coordinator import Coordinator, LeaseLost
 from tests.harness.hand_node import Puppet
@@ -76,22 +74,6 @@ def test_a_lock_in_plain_code_is_released_its_holder_is_told_and_its_waiter_goes
             assert lease.fence > int(str(told[0]))
 
 
-def test_a_pause_lets_what_was_started_go_on_and_nothing_else(node: Puppet) -> None:
-    node.submit("a", job_id="started", max_attempts=3)
-    node.submit("a", job_id="next")
-    assert node.finish(node.must_take(), "raised", delay=0).state == "retrying"
-    node.sweep()
-    assert node.lanes.job("started").state == "ready"
-    node.lanes.pause("a")
-    again = node.must_take()
-    assert (again.id, node.lose(again)) == ("started", "ready")
-    assert node.order() == ["started"]
-    assert node.lanes.job("next").state == "waiting"
-    assert node.submit("a", job_id="last").outcome == "queued"
-    node.lanes.resume("a")
-    assert node.order() == ["next", "last"]
-
-
 def test_a_waiter_for_a_lock_waits_for_the_paused_lane(coordinator: Coordinator) -> None:
     coordinator.pause("door", why="maintenance")
 
@@ -106,25 +88,3 @@ def test_a_waiter_for_a_lock_waits_for_the_paused_lane(coordinator: Coordinator)
         assert (coordinator.lane("door").state, fence.done()) == ("waiting", False)
         coordinator.resume("door")
         assert fence.result(20) > 0
-
-
-@pytest.mark.parametrize("how", ["failed", "cancelled"])
-def test_a_job_that_ended_badly_is_retried_at_the_end_of_its_line_with_its_attempts_anew(
-    node: Puppet, how: str
-) -> None:
-    node.submit("a", job_id="j", max_attempts=2)
-    taken = node.must_take()
-    if how == "cancelled":
-        node.lanes.cancel("j", why="a mistake")
-    assert node.finish(taken, "failed").state == how
-    node.submit("a", job_id="other")
-    assert node.lanes.retry("j", why="mended", by="anna") == "waiting"
-    assert node.store._client.ttl(node.store.key("job", "j")) == -1
-    node.finish(node.must_take())
-    again = node.must_take()
-    assert (again.id, again.fence > taken.fence) == ("j", True)
-    assert node.finish(again, "raised", delay=0).state == "retrying"
-    node.sweep()
-    assert node.finish(node.must_take()).state == "succeeded"
-    counts = node.lanes.counts()
-    assert (counts["created"], counts["succeeded"], counts[how]) == (2, 2, 0)

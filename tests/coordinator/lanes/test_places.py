@@ -1,6 +1,5 @@
 """Places in line: priorities and moves; groups of keys in turns; pages of lanes."""
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -8,26 +7,6 @@ import pytest
 from coordinator import InvalidJob, UnknownJob
 from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet
-
-
-def test_a_greater_priority_goes_first_then_who_came_first(node: Puppet) -> None:
-    chance = random.Random(7)
-    wanted = []
-    node.submit("a", job_id="first")
-    for i in range(100):
-        priority = chance.randint(-255, 255)
-        node.submit("a", job_id=f"j{i}", priority=priority)
-        wanted.append((-priority, i, f"j{i}"))
-    assert node.order() == ["first", *(name for _, _, name in sorted(wanted))]
-
-
-def test_a_move_goes_to_the_back_or_the_front_of_its_priority_but_passes_nobody_that_was_started(node: Puppet) -> None:
-    for name in ("j0", "j1", "j2", "j3"):
-        node.submit("a", job_id=name)
-    node.submit("a", job_id="urgent", priority=5)
-    node.lanes.move("j3", to="front")
-    node.lanes.move("j1", to="back")
-    assert node.order() == ["j0", "urgent", "j3", "j2", "j1"]
 
 
 def test_a_move_asked_for_again_with_its_token_is_made_once(node: Puppet) -> None:

@@ -57,17 +57,6 @@ def test_what_is_dropped_of_a_success_is_not_seen(node: Puppet, options: dict[st
     assert node.lanes.job("j") == replace(before, by=None)  # for which a million kept jobs would cost 20 MB
 
 
-def test_a_runner_of_an_earlier_step_is_answered_the_same_after_the_last(node: Puppet) -> None:
-    node.submit("a", job_id="j")
-    first = node.must_take()
-    assert node.finish(first, "raised").state == "failed"
-    node.lanes.retry("j")
-    second, next_step = node.must_take(), ("shop\ncelery", "shop.work", 0)
-    assert node.finish(second, "step", following=next_step)[:2] == ("accepted", "ready")
-    node.finish(node.must_take())
-    assert node.finish(second, "step", following=next_step)[:2] == ("accepted", "ready")
-
-
 def test_no_more_successes_are_kept_than_are_wanted(node: Puppet) -> None:
     ids = [run(node, f"k{i}", settings=FEW).id for i in range(6)]
     assert kept(node, ids) == ids[3:]

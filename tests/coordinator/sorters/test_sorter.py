@@ -37,29 +37,6 @@ def test_natural_order_knows_leading_zeros_and_long_numbers() -> None:
     assert found == ["0", "00", "007", "07", "7", "8", "2" * 299, "1" * 300, "a-1", "a1", "aa", "v1.9", "v1.10", "x"]
 
 
-def test_it_is_due_the_idle_time_after_the_last_and_at_most_max_wait_after_the_first(
-    coordinator: Coordinator, store: Store
-) -> None:
-    def due() -> float:
-        (held,) = coordinator.sorters()
-        assert held.due
-        assert held.first
-        return (held.due - held.first).total_seconds()
-
-    first = store.key("sorter", "orders")
-    add(coordinator.sorter("orders", 10), "1")
-    assert due() == 10
-    store._client.hincrby(first, "first", -8000)  # 8 s have passed
-    add(coordinator.sorter("orders", 10), "2")
-    assert 18 <= due() < 28
-    add(coordinator.sorter("orders", 10, max_wait=15), "3")
-    assert due() == 15, "the last one to add decides"
-    add(coordinator.sorter("orders", 3, max_wait=15), "4")
-    assert 11 <= due() < 15
-    for order_id in "1234":
-        coordinator.cancel(f"orders/{order_id}")
-
-
 def test_the_first_step_seals_the_batch_and_a_late_one_joins_the_next(
     coordinator: Coordinator, store: Store, orders: Sorter, node: Puppet
 ) -> None:
