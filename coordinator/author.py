@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from socket import gethostname
+from types import MappingProxyType
 from typing import Literal, ParamSpec, TypedDict, TypeVar
 
 from coordinator.errors import Forbidden, InvalidJob
@@ -74,14 +75,22 @@ def refuses_viewers(act: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def act_of(why: str = "", by: str | Author | None = None, ticket: str = "", **more: str) -> str:
-    """Write an act as steps take it (functions/rules/audit.lua). Raises InvalidJob for what is no text, or too long."""
+def act_of(
+    why: str = "", by: str | Author | None = None, ticket: str = "", *, about: Mapping[str, str] = MappingProxyType({}),
+    **unknown: object,
+) -> str:  # fmt: skip
+    """Write an act as steps take it (functions/rules/audit.lua). `about`: what the step itself does not know of it.
+
+    Raises InvalidJob for what is no text, or too long, or unknown: an act that has no dry run must not be done for one.
+    """
+    if unknown:
+        raise InvalidJob(f"this act takes why, by and ticket, not {', '.join(unknown)}")
     who = by if isinstance(by, Author) else Author(by or author().name) if isinstance(by, str | None) else by
     name = who.name if isinstance(who, Author) else who
     for part, text in (("why", why), ("by", name), ("ticket", ticket)):
         if not isinstance(text, str) or len(text) > LONGEST:
             raise InvalidJob(f"{part} is text of at most {LONGEST} characters, not {text!r:.100}")
-    act: dict[str, str | bool] = {"why": why, "by": name, **more}
+    act: dict[str, str | bool] = {"why": why, "by": name, **about}
     if ticket:
         act["ticket"] = ticket
     if who.role == "system":

@@ -350,7 +350,7 @@ def _settle(verb: str, member: str, chosen: dict[str, Proposal], why: str, by: s
 
     before, after = ("; ".join(f"{field}: {chosen[field][end]}" for field in chosen) for end in ("before", "after"))
     about = {"verb": verb, "kind": "member", "name": member, "before": before[:SHOWN], "after": after[:SHOWN]}
-    service().nodelist.keep(member, to, why=f"{verb}: {why}", by=by, act=act_of(why, by, ticket, **about))
+    service().nodelist.keep(member, to, why=f"{verb}: {why}", by=by, act=act_of(why, by, ticket, about=about))
 
 
 @refuses_viewers
@@ -360,7 +360,8 @@ def token(member: str, *, revoke: bool = False, why: str, by: str, ticket: str =
     if member not in here.nodelist.listed():
         raise UnknownMember(member)
     verb, kept = ("revoke-token", "") if revoke else ("make-token", hashlib.sha256(made.encode()).hexdigest())
-    act = act_of(why, by, ticket, verb=verb, kind="member", name=member, before="", after="")
+    about = {"verb": verb, "kind": "member", "name": member, "before": "", "after": ""}
+    act = act_of(why, by, ticket, about=about)
     here.nodelist.keep(member, lambda before: {**before, "token": kept}, why=f"{verb}: {why}", by=by, act=act)
     return made
 
@@ -389,7 +390,7 @@ def purge(member: str, *, why: str, by: str, ticket: str = "") -> ActReport:
     with coordinator.lock(lane_of(member)) as lease:  # so no sync writes meanwhile, and none that is late afterwards
         about = {"verb": "purge", "kind": "member", "name": member, "after": "no objects"}
         about["before"] = f"{here.catalog.summary(member).objects} objects"
-        act = act_of(why, by, ticket, **about)
+        act = act_of(why, by, ticket, about=about)
         here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by, act=act)
         count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
     return ActReport([f"{member}: {count} objects are deleted from the catalog"])
@@ -400,7 +401,7 @@ def _act(verb: str, member: str, why: str, by: str, ticket: str) -> ActOf:
 
     def act(before: Listed | None, after: Listed | None) -> str:
         about = {"verb": verb, "kind": "member", "name": member, "before": _condition(before)}
-        return act_of(why, by, ticket, **about, after=_condition(after))
+        return act_of(why, by, ticket, about={**about, "after": _condition(after)})
 
     return act
 

@@ -342,7 +342,7 @@ class Coordinator:
 
             return of_retarget(self._looked_at, old, new, place)
         about = {"id": uuid4().hex, "kind": "task", "name": old, "before": old, "after": new}
-        return retarget(self.store, old, new, place, act_of(**acting, **about))
+        return retarget(self.store, old, new, place, act_of(**acting, about=about))
 
     def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AbstractContextManager[Lease]:
         """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.

@@ -201,6 +201,8 @@ class _Words(Formatter):
         if spec in ("jobs", "names") and isinstance(value, list):
             more = ", …" * (len(value) == MOST_NAMES)
             return "job " * (spec == "jobs") + ", ".join(map(str, value)) + more
+        if spec == "counts" and isinstance(value, dict):
+            return ", ".join(f"{number} {what}" for what, number in [*value.items()][:MOST_NAMES])
         return str(format(value, spec))
 
 

@@ -202,7 +202,7 @@ def _read(store: Store, asked: JobFilter) -> _Wanted:
         if name not in ("state", "since", "until") and not isinstance(value, str | None):
             raise InvalidJob(f"{name} is text, not {validation.shown(value)}")
     states = asked.get("state") or STATES
-    named = (states,) if isinstance(states, str) else tuple(states)
+    named = tuple(states) if isinstance(states, list | tuple | set | frozenset) else (states,)
     for state in named:
         if state not in STATES:
             raise InvalidJob(f"state {state!r}{validation.near(state, STATES)}: one of {', '.join(STATES)}")

@@ -112,7 +112,8 @@ class Bulk(Generic[T]):
         """Act, and yield the progress: at the beginning, and after each portion."""
         done, total = 0, self.count()
         text = " ".join(f"{name}={_text(value)}" for name, value in self._named.items())
-        act = act_of(**acting, id=uuid4().hex, kind=self.kind, name=text, before=f"{total} found")
+        about = {"id": uuid4().hex, "kind": self.kind, "name": text, "before": f"{total} found"}
+        act = act_of(**acting, about=about)
         yield Progress(done, total)
         for portion in self.portions(PORTION):
             step = f"{self.kind.removesuffix('s')}_{self._verb}"

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -190,6 +191,18 @@ def test_every_act_stands_in_this_file() -> None:
     assert own - set(ACTS) == {"requeue", "discard"}, "tests/coordinator/warden/inbox/test_refused.py"
     of_entries = {name for kind, name in takes if kind is Entries}
     assert of_entries == {name for name in of_entries if name in ACTS or f"entry {name}" in ACTS}
+
+
+def test_an_act_that_has_no_dry_run_is_done_for_nobody_who_asks_for_one(coordinator: Coordinator) -> None:
+    calls: list[Any] = [partial(coordinator.pause, "k"), partial(coordinator.set_limit, "k", 0)]
+    calls += [partial(coordinator.drain, "one"), coordinator.sorter("s").flush]
+    for call in calls:
+        for by in (None, EVE):
+            with pytest.raises(InvalidJob, match="this act takes why, by and ticket, not dry_run"):
+                call(by=by, dry_run=True)
+    assert (coordinator.lanes(), coordinator.actions()) == ([], [])
+    with pytest.raises(InvalidJob, match="state 5: one of"):
+        coordinator.jobs(state=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ACTS)
