@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
 from coordinator.cli.session import WHICH_APP, Wrong, session_of
@@ -20,7 +22,9 @@ class Commands(click.Group):
             raise
         except StoreUnavailable as error:
             hint = "" if error.answered else "Is it running? "
-            raise Wrong(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it") from error
+            asked = error.job_id if ctx.invoked_subcommand == "submit" else None
+            again = f"; the job may be in line: ask again with --id {quote(asked)}" if asked else ""
+            raise Wrong(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it{again}") from error
         except (InvalidJob, SettingsError, UnknownEntry, UnknownJob) as error:
             raise Wrong(str(error)) from error
         except CoordinatorError as error:

@@ -157,7 +157,7 @@ def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[metrics]'") from error
     registry = registry_of(coordinator)
     if port is None:
-        coordinator.store.read("PING")  # a person wants to know that it is away
+        coordinator.counts()  # a person wants to know that Redis is away, or refuses
         return click.echo(generate_latest(registry).decode().rstrip())
     try:
         _, thread = start_http_server(port, host, registry)

@@ -9,8 +9,9 @@ import pytest
 
 from coordinator import Author, Coordinator, Forbidden, InvalidJob
 from coordinator.lanes.bulk import Progress
-from tests.harness.command import Call, listed, loaded, told
+from tests.harness.command import Call, listed, loaded, refused, told
 from tests.harness.hand_node import Puppet, sketch
+from tests.harness.proxy import Proxy
 
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
@@ -47,6 +48,20 @@ def test_what_cannot_be_submitted_is_refused_by_name(
     assert (result.exit_code, says in result.stderr) == (status, True), result.stderr
     assert not coordinator.counts().get("created")
     assert coordinator.lanes() == []
+
+
+def test_a_submit_without_an_answer_names_the_id_to_ask_again_with(
+    call: Call, coordinator: Coordinator, proxy: Proxy
+) -> None:
+    coordinator.counts()  # so that the library is there, whose text has the name of the step
+    proxy.lose_reply(b"job_submit")
+    lost = refused(call("submit", "k", "shop.ship", "--if-unknown", "wait", COORDINATOR_URL=proxy.url(0)))
+    made = lost.partition("the job may be in line: ask again with --id ")[2]
+    assert (
+        told(call("submit", "k", "shop.ship", "--if-unknown", "wait", "--id", made)) == f"{made} was submitted before"
+    )
+    assert coordinator.counts()["created"] == 1
+    coordinator.cancel(made)
 
 
 def test_who_paused_a_lane_and_why_is_shown_until_it_is_resumed(call: Call, node: Puppet) -> None:
@@ -173,7 +188,7 @@ def test_submit_takes_a_tasks_queue_and_options_from_the_app(call: Call, tmp_pat
     try:
         assert (
             told(call("-A", "depot2", "submit", "k", "parts.lift", "--id", "j"))
-            == "j is in front: job j is ready, and none of the 1 living nodes takes it: 1 not of the app"
+            == "j is in front: job j is ready, and no living node takes it: 1 not of the app depot"
         )
         node.nodes.register(
             "depot", "a", {"app": "depot", "capacity": 1, "ordinary": 0, "load": 0}, ["app depot", "queue celery"], []
@@ -268,8 +283,8 @@ def test_an_act_on_a_filter_is_counted_planned_done_in_portions_and_given_again_
     plan = loaded(call("cancel", *wanted, "--dry-run", "--json"))
     assert (plan["count"], len(plan["hits"]), plan["starts"]) == (230, 230, ["behind"])
     assert plan["hits"][0] == {"thing": "job 000", "state": "ready", "becomes": "cancelled"}
-    refused = call("cancel", *wanted)
-    assert refused.exit_code == 1, "nobody said yes"
+    asked = call("cancel", *wanted)
+    assert asked.exit_code == 1, "nobody said yes"
     assert coordinator.counts()["cancelled"] == 0
     acting = coordinator.act("cancel", state="ready", key="sync/*", by="ann", why="a flood")
     assert [next(acting), next(acting)] == [Progress(0, 230), Progress(100, 230)]

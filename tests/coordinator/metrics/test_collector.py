@@ -236,5 +236,9 @@ def test_an_extension_s_figures_stand_beside_them_and_a_registry_has_each_once(c
 
 def test_the_command_prints_the_figures_or_says_why_it_cannot_serve_them(coordinator: Coordinator, call: Call) -> None:
     assert "coordinator_redis_up 1.0" in told(call("metrics"))
+    only_reads = coordinator.settings.url.replace("://", "://only-reads:pw@")
+    coordinator.store._client.acl_setuser("only-reads", True, passwords=["+pw"], categories=["+@read", "+@connection"])
+    assert "forbids that to this user" in refused(call("metrics", COORDINATOR_URL=only_reads))
+    coordinator.store._client.acl_deluser("only-reads")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot serve at 127.0.0.1" in refused(call("metrics", "--port", str(taken.getsockname()[1])))
