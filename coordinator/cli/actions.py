@@ -22,7 +22,7 @@ from coordinator.client import acts
 from coordinator.client.acts import Done, counted
 from coordinator.client.coordinator import Coordinator
 from coordinator.diagnosis.summary import Summary
-from coordinator.errors import UnknownJob
+from coordinator.errors import StoreRefused, StoreUnavailable, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.search import FILTERS
@@ -304,13 +304,18 @@ def _act_on_many(
         more = "" if plan.complete else " or more"
         click.confirm(f"{verb} {counted(plan.count, thing)}{more}?", abort=True, err=True)
     done, terminal = 0, sys.stderr.isatty()
-    with click.progressbar(length=plan.count, label=verb, file=sys.stderr, hidden=not terminal) as bar:
-        for progress in coordinator.act(verb, **wanted):
-            bar.length = progress.total
-            bar.update(progress.done - done)
-            done = progress.done
-            if done and not terminal:
-                click.echo(f"{verb}: {done} of {progress.total}", err=True)
+    try:
+        with click.progressbar(length=plan.count, label=verb, file=sys.stderr, hidden=not terminal) as bar:
+            for progress in coordinator.act(verb, **wanted):
+                bar.length = progress.total
+                bar.update(progress.done - done)
+                done = progress.done
+                if done and not terminal:
+                    click.echo(f"{verb}: {done} of {progress.total}", err=True)
+    except (KeyboardInterrupt, StoreRefused, StoreUnavailable) as error:
+        why = str(error) or "stopped"
+        said = f"{why}; {verb}: {counted(done, thing)} or more are done, and the same command does the rest"
+        raise Wrong(said) from error
     _show(({"done": done}, f"{verb}: {counted(done, thing)}"), as_json_)
 
 

@@ -6,6 +6,7 @@ The commands that act on it are in `actions`. An app adds its own (`Coordinator.
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Unpack
@@ -45,6 +46,8 @@ IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
 def cli(app: str | None) -> None:
     """Keyed jobs for Celery: look at them, submit them, and act on them, their lanes and nodes."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s")  # errors are a command's own words
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        click.get_current_context().color = False
 
 
 @cli.command()

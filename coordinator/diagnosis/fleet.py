@@ -36,6 +36,10 @@ def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]
     if not living:
         yield _no_node(store)
         return
+    if all(node.draining for node in living):
+        fixes = [command("undrain", {"name": node.name}) for node in living if node.drained]
+        said = f"each living node drains, so no job starts: {', '.join(node.name for node in living[:10])}"
+        yield Finding("warning", "node.draining", "nodes", said, (fixes or ["celery -A APP worker"])[0])
     yield from _of_sweep(store)
     yield from _of_bells(store, living)
     yield from _of_clocks(living)

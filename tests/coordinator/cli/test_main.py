@@ -8,8 +8,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from coordinator import Coordinator, SettingsError
+from coordinator.cli.main import cli
 from coordinator.local.redis import free_port
 from tests.harness.command import Call, listed, loaded, refused, told
 from tests.harness.hand_node import Puppet
@@ -234,6 +236,21 @@ def test_a_setting_with_a_slip_is_named_with_the_right_one(call: Call) -> None:
 
 def test_the_dashboards_token_in_the_environment_disturbs_no_command(call: Call) -> None:
     told(call("jobs", COORDINATOR_DASHBOARD_TOKEN="x"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "coloured"), [("TERM", "xterm", True), ("TERM", "dumb", False), ("NO_COLOR", "1", False)]
+)
+def test_nothing_is_coloured_where_the_terminal_shows_no_colours(
+    coordinator: Coordinator, variable: str, value: str, coloured: bool
+) -> None:
+    env = {
+        "COORDINATOR_URL": coordinator.settings.url,
+        "COORDINATOR_PREFIX": coordinator.settings.prefix,
+        "TERM": "xterm",
+    }
+    done = CliRunner().invoke(cli, ["doctor"], env={**env, variable: value}, color=True)
+    assert ("\x1b" in done.stdout, "node.none" in done.stdout) == (coloured, True)
 
 
 def test_a_wrong_command_is_a_usage_error(call: Call) -> None:

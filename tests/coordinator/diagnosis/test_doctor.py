@@ -177,6 +177,20 @@ def test_an_old_sweep_and_a_fleet_without_a_node_are_found(node: Puppet) -> None
     assert said(node)["node.none"].level == "error"
 
 
+def test_a_fleet_of_which_each_node_drains_is_found(coordinator: Coordinator, node: Puppet) -> None:
+    two = Puppet(node.store, "two")
+    two.up()
+    coordinator.drain("one")
+    assert said(node) == {}
+    two.nodes.beat("two", "a", {"ending": "1"})
+    found = said(node)["node.draining"]
+    assert found.message == "each living node drains, so no job starts: one, two"
+    assert found.fix == "coordinator nodes undrain one --why …"
+    coordinator.undrain("one")
+    assert said(node) == {}
+    two.nodes.leave("two", "a")
+
+
 def test_clocks_that_differ_are_found(node: Puppet) -> None:
     node.nodes.beat("one", "a", {"skew": -7.4, "host": "h1"})
     found = said(node)["node.clock"]
