@@ -19,6 +19,8 @@ from coordinator.store.values import Json
 
 MOST_NAMES = 20  # names in one fact
 
+BEAT = "celery -A APP beat -S coordinator.scheduler.Scheduler"
+
 _BY = "[, by {by}][ since {since:at}][: {why}]"
 
 Codes: TypeAlias = Mapping[str, tuple[str, str]]
@@ -146,7 +148,7 @@ CODES: Codes = {
     "entry.omitted": ("leaves out {omitted:at}" + _BY, ""),
     "entry.beat": (
         "is sent by no beat: none has stood for the source {source!r}[ for {silent:span}]",
-        "celery -A APP beat -S coordinator.scheduler.Scheduler",
+        BEAT,
     ),
     "entry.unsent": ("has an instant, {instant:at}, that a beat took and has not sent: another does if it dies", ""),
     "entry.late": ("was due at {instant:at}, and no beat has sent that yet", ""),

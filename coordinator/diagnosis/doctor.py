@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from coordinator.diagnosis.entries import of_beats
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.fleet import Reasons, of_fleet
 from coordinator.diagnosis.server import of_server
@@ -24,7 +25,7 @@ def examine(
     try:
         nodes = Nodes(store).all()
         found = [*of_server(store), *of_fleet(store, [node for node in nodes if node.alive], needed)]
-        found += _confirmed(store)
+        found += [*of_beats(store), *_confirmed(store)]
         found += more
     except SettingsError as error:
         found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]

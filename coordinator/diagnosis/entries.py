@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coordinator.diagnosis.cause import Cause
-from coordinator.diagnosis.codes import cause
+from coordinator.diagnosis.codes import BEAT, cause
+from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
-from coordinator.store.times import to_ms
+from coordinator.store.client import Store
+from coordinator.store.times import span_text, to_ms
 
 if TYPE_CHECKING:  # a job's causes need no schedule
     from coordinator.scheduler.history import EntryEvent
@@ -25,7 +28,7 @@ def of_entry(look: Snapshot, entries: Entries, name: str) -> list[Cause]:
     causes = []
     if entry.paused:
         causes.append(cause("entry.paused", thing, name=name, **by(entry.paused)))
-    silent = _silent(look, entry.source)
+    silent = _silent(look.store, entry.source)
     if silent is None or silent > _SILENT:
         causes.append(cause("entry.beat", thing, source=entry.source, silent=silent and silent / 1000))
     unsent, following = look.store.read("HMGET", look.store.key("tick", name), "unsent", "next")
@@ -43,13 +46,26 @@ def of_entry(look: Snapshot, entries: Entries, name: str) -> list[Cause]:
     return causes
 
 
-def _silent(look: Snapshot, source: str) -> int | None:
+def _silent(store: Store, source: str) -> int | None:
     """The time (ms) since a beat stood for the source. All beats send the entries that code stored."""
-    names = [source]
-    if source == _STORED:
-        names = [one.decode() for one in look.store.read("SMEMBERS", look.store.key("schedule-sources"))]
-    seen = look.store.read_many([("HGET", look.store.key("schedule", one), "seen") for one in names])
-    return min((look.clock.now - int(one) for one in seen if one), default=None)
+    names = _sources(store) if source == _STORED else [source]
+    seen = store.read_many([("HGET", store.key("schedule", one), "seen") for one in names])
+    now = store.now()
+    return min((now - int(one) for one in seen if one), default=None)
+
+
+def _sources(store: Store) -> list[str]:
+    return sorted(one.decode() for one in store.read("SMEMBERS", store.key("schedule-sources")))
+
+
+def of_beats(store: Store) -> Iterator[Finding]:
+    """The sources whose entries no beat sends."""
+    for source in _sources(store):
+        count, silent = store.read("SCARD", store.key("schedule-entries", source)), _silent(store, source)
+        if count and (silent is None or silent > _SILENT):
+            for_ = "" if silent is None else f" for {span_text(silent / 1000)}"
+            said = f"no beat has stood for it{for_}: its entries ({count}) are not sent"
+            yield Finding("warning", "beat.none", f"source {source}", said, BEAT)
 
 
 def _last(look: Snapshot, entry: EntryStatus, events: list[EntryEvent]) -> list[Cause]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from typing import Literal
 from kombu.utils.json import loads
 
 from coordinator.scheduler.entry import run_id, tick_id
-from coordinator.store.times import instant
+from coordinator.store.times import instant, moment
 
 _NO_END: tuple[str, datetime | None] = ("", None)
 
@@ -40,6 +41,9 @@ class EntryEvent:
     why: str = ""
 
 
+_OMITS = re.compile(r"(?<=^omits )\d+$")
+
+
 def read(name: str, lines: Iterable[bytes]) -> list[EntryEvent]:
     """Read the lines of an entry's history, the latest last."""
     happenings: list[EntryEvent] = []
@@ -55,7 +59,8 @@ def read(name: str, lines: Iterable[bytes]) -> list[EntryEvent]:
             )
         elif text[:1] == "~":
             note = loads(text[1:])
-            happenings.append(EntryEvent("act", instant(note["at"]), note["act"], by=note["by"], why=note["why"]))
+            act = _OMITS.sub(lambda found: moment(instant(int(found[0]))), note["act"])
+            happenings.append(EntryEvent("act", instant(note["at"]), act, by=note["by"], why=note["why"]))
         elif text[:1] != "=":
             at, late, word, missed, beat = text.split(" ", 4)
             state, ended = ends.get(at, _NO_END)

@@ -48,6 +48,8 @@ def test_acts_say_what_they_did_by_whom_and_what_they_found(call: Call, coordina
     assert "had its own schedule" in told(call("schedule", "restore", "often", *why))
     acts = [one["word"] for one in json.loads(told(call("schedule", "show", "often", "--json")))["history"]]
     assert [act.split()[0] for act in acts] == ["paused", "resumed", "omits", "changed", "changed", "restored"]
+    assert acts[2].startswith("omits 20")
+    assert acts[2].endswith("Z")
 
 
 def test_wrong_input_is_named_with_the_way_out(call: Call, coordinator: Coordinator) -> None:

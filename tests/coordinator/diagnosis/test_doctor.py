@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator import Coordinator
+from coordinator import Coordinator, Entry
 from coordinator.diagnosis import unowned
 from coordinator.diagnosis.doctor import examine
 from coordinator.diagnosis.finding import Finding
@@ -189,6 +189,20 @@ def test_a_fleet_of_which_each_node_drains_is_found(coordinator: Coordinator, no
     coordinator.undrain("one")
     assert said(node) == {}
     two.nodes.leave("two", "a")
+
+
+def test_entries_that_no_beat_sends_are_found(coordinator: Coordinator, node: Puppet) -> None:
+    client: Any = node.store._client
+    coordinator.entries.put(Entry("nightly", 3600, "shop.work"))
+    assert said(node)["beat.none"].message == "no beat has stood for it: its entries (1) are not sent"
+    client.sadd(node.store.key("schedule-sources"), "beat_schedule")
+    client.hset(node.store.key("schedule", "beat_schedule"), "seen", node.store.now())
+    assert said(node) == {}
+    client.hset(node.store.key("schedule", "beat_schedule"), "seen", node.store.now() - 60_000)
+    found = said(node)["beat.none"]
+    assert (found.level, found.thing, "for 60 s" in found.message) == ("warning", "source entries", True)
+    coordinator.entries.remove("nightly")
+    assert said(node) == {}
 
 
 def test_clocks_that_differ_are_found(node: Puppet) -> None:
