@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import click
 
-from coordinator.cli.session import with_coordinator
+from coordinator.cli.session import listen, with_coordinator
 from coordinator.client.coordinator import Coordinator
 
 
@@ -47,8 +47,7 @@ def dashboard(
         app, host=address, port=port, log_level="warning", proxy_headers=False, server_header=False,
         timeout_graceful_shutdown=1, limit_concurrency=400,
     )  # fmt: skip
-    listening = config.bind_socket()
-    listening.listen()  # so whoever reads the address below may connect at once
+    listening = listen(address, port)
     name = f"[{address}]" if ":" in address else address
     query = "" if auth else f"?token={quote(token)}"
     click.echo(f"The dashboard of {coordinator.settings.prefix}: http://{name}:{listening.getsockname()[1]}/{query}")

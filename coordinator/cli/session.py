@@ -117,6 +117,14 @@ def with_app(text: str) -> str:
     return _OURS.sub(rf"\1coordinator -A {name} ", text) if root.params.get("app") else text
 
 
+def listen(address: str, port: int) -> socket.socket:
+    """Listen there at once, so that whoever reads the address may connect."""
+    try:
+        return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    except OSError as error:
+        raise Wrong(f"cannot serve at {address}:{port}: {error.strerror}") from error
+
+
 def _me() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.session import listen
 from tasks.errors import plainly
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -45,8 +46,7 @@ def web(
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[dashboard]'") from error
     app = MembersApp(Callers(subject_header or "", proxies))
     made = config(app, address, port, certificate, key, client_ca)
-    listening = made.bind_socket()
-    listening.listen()  # so whoever reads the address below may connect at once
+    listening = listen(address, port)
     if not certificate and not ipaddress.ip_address(listening.getsockname()[0]).is_loopback:
         click.echo("without --certificate, tokens are readable on their way: end TLS in a proxy before this", err=True)
     name = f"[{address}]" if ":" in address else address

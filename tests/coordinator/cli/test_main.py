@@ -1,5 +1,6 @@
 """`coordinator …` as people and programs call it."""
 
+import socket
 import subprocess
 import sys
 import threading
@@ -251,6 +252,12 @@ def test_nothing_is_coloured_where_the_terminal_shows_no_colours(
     }
     done = CliRunner().invoke(cli, ["doctor"], env={**env, variable: value}, color=True)
     assert ("\x1b" in done.stdout, "node.none" in done.stdout) == (coloured, True)
+
+
+def test_a_dashboard_whose_port_is_taken_says_so_in_one_line(call: Call) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"cannot serve at 127.0.0.1:{port}: " in refused(call("dashboard", "--port", port))
 
 
 def test_a_wrong_command_is_a_usage_error(call: Call) -> None:
