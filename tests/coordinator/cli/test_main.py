@@ -288,7 +288,9 @@ def test_what_is_called_wrongly_is_said_in_one_line_with_the_status_2(call: Call
     assert (done.exit_code, bool(refused(done))) == (2, True)
 
 
-def test_commands_in_an_answer_have_the_app_of_the_call_and_a_cursor_is_quoted(call: Call, waiting: list[str]) -> None:
+def test_commands_in_an_answer_have_the_app_of_the_call_and_a_cursor_is_quoted(
+    call: Call, coordinator: Coordinator, waiting: list[str]
+) -> None:
     Path("paste.py").write_text(
         "from celery import Celery\nfrom coordinator import Coordinator\n"
         "app = Celery('paste', set_as_current=False)\ncoordinator = Coordinator(app)\n"
@@ -297,6 +299,7 @@ def test_commands_in_an_answer_have_the_app_of_the_call_and_a_cursor_is_quoted(c
         told(call("-A", "paste", "pause", "order/1", "--why", "x"))
         assert "frees it: coordinator -A paste resume order/1 --why …" in told(call("-A", "paste", "why", waiting[1]))
         assert "frees it: coordinator resume order/1 --why …" in told(call("why", waiting[1], COORDINATOR_APP="paste"))
+        coordinator.store._client.hset(coordinator.store.key("swept"), "last", "0")  # it had a node before
         assert "fix: celery -A paste worker" in call("-A", "paste", "doctor").stdout
         told(call("resume", "order/1", "--why", "x"))
     finally:
