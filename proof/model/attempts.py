@@ -136,7 +136,8 @@ class Attempts(Undoing):
     def take(self, node: Node, runner: str, token: str, ttl: int, given: str | None, late: set[str]) -> Job | None:
         """`given`: whom the script gave; that is one of those it may give, and the first of its class that fits.
 
-        late: who became ready while it looked; they may have been missed, and have a bell of their own.
+        late: who became ready, or had a class that was new, while it looked; they may have been missed, and have a bell
+        of their own.
         """
         if given is None:
             left = [self.next_of(node, kind) for kind in node.classes]

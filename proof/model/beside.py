@@ -133,14 +133,15 @@ class Beside(Stepping):
 
     # Takings
 
-    def taken(self, given: Any, token: str, node: str, runner: str) -> None:
-        """What the model says to the answer of a taking."""
+    def taken(self, given: Any, token: str, node: str, runner: str, known: set[str]) -> None:
+        """What the model says to the answer of a taking by a node that knew these classes before."""
         model = self.model
         records, before = self.dump().records(), model.queued()
         while dead := [name for name in model.queued() if self._passed_over(name, records)]:
             model.pass_over(dead[0])
         name = given[0] if given else None
         late = {name for name in model.queued() if name not in before}
+        late.update(name for kind in {*model.queues} - known for queue in model.queues[kind].values() for name in queue)
         job = model.take(model.nodes[node], runner, token, TTL, name, late)
         if job:
             told = {"attempt": job.attempt, "losses": job.losses, "fence": job.fence}
@@ -166,7 +167,7 @@ class Beside(Stepping):
             self.store._client.zrem(rung, bell)
         else:
             self.requests.append(asked)
-            self.taken(given, token, node, runner)
+            self.taken(given, token, node, runner, self.model.nodes[node].classes)
 
     def _finish(
         self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool, ids: tuple[str, ...] = ()
@@ -188,6 +189,7 @@ class Beside(Stepping):
             taking.node, taking.runner, token, TTL,
         )  # fmt: skip
         model.tell_after = 5_000
+        known = {*model.nodes[taking.node].classes}
         verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound, ids)
         if verdict == "deadlock":
             assert answer[0] == verdict, f"{taking.id} would wait for itself, by {ids}: {answer}"
@@ -199,7 +201,7 @@ class Beside(Stepping):
             ours = entry is not None and entry[0] == taking.token
             if answer[2] or ours:
                 assert ours or plain, "a late request took a job for nobody"
-                self.taken(answer[2], token, taking.node, taking.runner)
+                self.taken(answer[2], token, taking.node, taking.runner, known)
         else:
             assert not answer[2]
             if entry and entry[0] == taking.token:

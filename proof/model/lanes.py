@@ -183,6 +183,7 @@ class Lanes:
         """By priority, of which each point is worth so many places; before all these who was started already."""
         assert job.place
         groups = self.queues[job.place.kind]
+        self.know(job.place.kind)
         self.sequence += 1
         self.ready[job.id] = self.sequence - (FRONT if at_head else WORTH * job.priority)
         if job.group in groups:

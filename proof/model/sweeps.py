@@ -19,8 +19,13 @@ class Sweeps(Sorters):
         for by_wall in (False, True):
             self._expire(by_wall)
         self.forget_coalesced()
+        self.kinds = {kind for kind in self.kinds if self.is_needed(kind)}
         self.end_rings()
         return lost, gone
+
+    def is_needed(self, kind: str) -> bool:
+        """A class that no node serves now, and of which nothing is ready, is forgotten until a job needs it again."""
+        return bool(self.queues[kind]) or any(kind in node.classes for node in self.nodes.values())
 
     def _start_due(self, by_wall: bool) -> None:
         waiting = [(job.due, job) for job in self.jobs.values() if job.state in ("retrying", "scheduled")]
