@@ -97,7 +97,7 @@ def arguments() -> argparse.Namespace:
         ("bodies", list(BODIES), ["redis"]),
         ("fsync", ["everysec", "always"], ["everysec"]),
         ("pools", ["prefork", "threads"], ["prefork"]),
-        ("shapes", list(SHAPES), list(SHAPES)),
+        ("shapes", list(SHAPES), amount(list(SHAPES), ["many"])),
     ):
         parser.add_argument(f"--{name}", type=chosen(known), default=usual, help=f"of {', '.join(known)}")
     parser.add_argument("--rounds", type=int, default=amount(3, 1))

@@ -38,8 +38,9 @@ def main() -> None:
         f"work alone   {each:6.1f} ms a batch of {given.pages} pages: {ideal:5.1f} batches/s with {PROCESSES} processes"
     )
     with PostgresServer() as server, server.database() as name:
-        for store, url in (("SQLite", ""), ("PostgreSQL", server.url(name))):
-            seconds = fleet(url, given.batches, given.pages)
+        urls = {"SQLite": "", "PostgreSQL": server.url(name)}
+        for store in amount([*urls], ["PostgreSQL"]):
+            seconds = fleet(urls[store], given.batches, given.pages)
             speed, jobs = given.batches / seconds, given.batches * len(STAGES) / seconds
             print(
                 f"{store:12} {speed:6.1f} batches/s, {jobs:5.0f} children/s   x {speed / ideal:.2f} of the work alone"
