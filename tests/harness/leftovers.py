@@ -68,7 +68,11 @@ def leftovers(store: Store) -> list[str]:
     """Keys without a ttl that belong to no job that is still to be done, no line, no schedule."""
     client = store._client
     names = [name.decode() for name in client.scan_iter(_escaped(store.prefix) + "*", 1000)]
-    return sorted(name for name in names if client.ttl(name) == -1 and not _owned(store, name[len(store.prefix) :]))
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.ttl(name)
+        lasting = [name for name, ttl in zip(names, pipe.execute(), strict=True) if ttl == -1]
+    return sorted(name for name in lasting if not _owned(store, name[len(store.prefix) :]))
 
 
 def _collecting(store: Store, kind: str, sorter: str) -> bool:
