@@ -76,7 +76,7 @@ class Fleet:
     """The nodes of the installation, played by hand on the store's clock."""
 
     def __init__(self, url: str) -> None:
-        self.store = Clocked(Settings(url=url, prefix="speeds", node_ttl=TTL / 1000, timeout=60))
+        self.store = Clocked(url, node_ttl=TTL / 1000, timeout=60)
         self.lanes, self.nodes, self.now = LaneClient(self.store), Nodes(self.store), 0
         self.store.ringer = self.answer
         target = JobDefaults("bench", lambda step: TaskDefault("celery", result=False))
