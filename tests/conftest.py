@@ -36,7 +36,8 @@ os.environ.setdefault("PYTHONPATH", str(TESTS / "harness" / "lean"))  # of the p
 # Files of which one process runs all tests, since these share what is dear to start or to read: a node, a Chromium, all
 # files of the code.
 TOGETHER = (
-    "tests/fleet/shared/", "tests/coordinator/dashboard/test_browser.py", "tests/tasks/pages/", "tests/test_floors.py",
+    "tests/fleet/shared/", "tests/fleet/tasks/test_asked.py", "tests/fleet/tasks/test_description.py",
+    "tests/coordinator/dashboard/test_browser.py", "tests/tasks/pages/", "tests/test_floors.py",
 )  # fmt: skip
 ON_RABBITMQ = "rabbitmq"
 

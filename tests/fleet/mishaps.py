@@ -12,10 +12,10 @@ MODULE = "tests.harness.apps.mishaps"
 
 
 def start(
-    fleet: Fleet, name: str = "one", concurrency: int = 2, kill: str = "", pool: str = "prefork", fresh: bool = False
+    fleet: Fleet, name: str = "one", concurrency: int = 2, pool: str = "prefork", fresh: bool = False, **environ: str
 ) -> Worker:
-    """A node that knows the mishaps; `kill`: the point at which the process that reaches it first kills itself."""
-    return fleet.worker(name, concurrency, "-I", MODULE, pool=pool, fresh=fresh, TEST_KILL=kill)
+    """A node that knows the mishaps."""
+    return fleet.worker(name, concurrency, "-I", MODULE, pool=pool, fresh=fresh, **environ)
 
 
 def tasks_of(fleet: Fleet) -> Any:

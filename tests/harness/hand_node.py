@@ -142,11 +142,11 @@ class Puppet:
         return found
 
 
-def playing(module: Any) -> Puppet:
+def playing(module: Any, queue: str = "celery") -> Puppet:
     """A node of the app of this module (tests/harness/apps), played by hand; it knows all of the app's tasks."""
     puppet, app = Puppet(module.coordinator.store), module.app
     about: About = {"app": app.main, "capacity": 4, "ordinary": 0, "load": 0}
-    puppet.nodes.register("one", "a", about, [f"app {app.main}", "queue celery"], list(app.tasks))
+    puppet.nodes.register("one", "a", about, [f"app {app.main}", f"queue {queue}"], list(app.tasks))
     return puppet
 
 

@@ -82,7 +82,7 @@ class Installation:
         return [stamp for stamp in found if name in (None, stamp.name) and what in (None, stamp.what)]
 
     def go(self, name: str) -> None:
-        """The depot's task `held` or `guarded` of this name may end."""
+        """The task `held` or `guarded` of this name may end."""
         with self.server.client(3) as client:
             client.rpush(f"{self.prefix}.go.{name}", 1)
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from celery import group
+from celery import Celery, group
 
 from coordinator import Coordinator, InvalidJob, Submission
 from coordinator.errors import CoordinatorError
@@ -166,3 +166,20 @@ def test_an_app_waits_for_a_node_only_where_it_is_told_to(apps: Installation, mo
 def test_a_submission_that_no_coordinator_made_says_whom_to_ask() -> None:
     with pytest.raises(CoordinatorError, match="ask the coordinator"):
         Submission("j", "started", 0).get()
+
+
+def test_a_producer_that_only_names_tasks_is_believed_until_a_node_can_say(apps: Installation) -> None:
+    assert apps.depot
+    app = Celery("depot", broker=apps.environ["TEST_BROKER"], set_as_current=False)
+    app.conf.broker_transport_options = {"global_keyprefix": apps.prefix + "."}
+    app.conf.task_default_queue = "depot"
+    client, work = Coordinator(app), "tests.harness.apps.depot.work"
+    early = client.submit("k", app.signature(work, args=("early",)))
+    typo = client.submit("typo", app.signature("depot.typo"))
+    node = playing(apps.depot, "depot")
+    late = client.submit("k", app.signature(work, args=("late",)))
+    with pytest.raises(InvalidJob, match="nor a living node"):
+        client.submit("k", app.signature("depot.other"))
+    assert node.order() == [early.id, late.id]
+    client.cancel(typo.id)
+    app.close()

@@ -1,6 +1,7 @@
 """Further tasks of the app `shop`, all of which go wrong in a way of their own; a worker loads them with `-I`.
 
-TEST_KILL names a point of an attempt (prerun, postrun, told) at which the process that reaches it first kills itself.
+The first process of a pool that reaches the point of an attempt (prerun, postrun, told) which PREFIX.kill names in
+the tests' Redis kills itself.
 """
 
 import asyncio
@@ -182,12 +183,14 @@ def _too_late(**_: Any) -> None:
         stamp("worker", "refused")
 
 
-def _die_once(sender: Any = None, **_: Any) -> None:
+def _die_once(point: str, sender: Any = None, **_: Any) -> None:
     name = getattr(sender, "name", sender)
-    if name.startswith("tests.") and _record.set(f"{_PREFIX}.killed", 1, nx=True):
+    if name.startswith("tests.") and _record.get(f"{_PREFIX}.kill") == point and _record.delete(f"{_PREFIX}.kill"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-if point := os.environ.get("TEST_KILL"):
+@signals.worker_process_init.connect
+def _watch(**_: Any) -> None:
     kinds = {"prerun": signals.task_prerun, "postrun": signals.task_postrun, "told": signals.before_task_publish}
-    kinds[point].connect(_die_once, weak=False)
+    for point, kind in kinds.items():
+        kind.connect(partial(_die_once, point), weak=False)

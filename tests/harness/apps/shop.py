@@ -51,6 +51,15 @@ def work(name: str, seconds: float = 0.0) -> str:
 
 
 @app.task
+def held(name: str) -> str:
+    """Works until the test says that it may end."""
+    stamp(name, "begin")
+    _log.blpop([f"{os.environ['TEST_PREFIX']}.go.{name}"], 110)
+    stamp(name, "end")
+    return name
+
+
+@app.task
 def toil(name: str, times: int) -> int:
     """So many short sleeps: a process that is stopped again and again does fewer of them. Returns who did it."""
     stamp(name, "begin")
