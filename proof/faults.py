@@ -33,7 +33,7 @@ FAULTS = [
     Fault(
         "cold-shutdown-fails-jobs", "08d7eae", "coordinator/runner/attempt.py",
         "            if is_signalled() > before or _is_stopped(error):\n                raise\n", "",
-        "tests/fleet/test_stopped_at_once.py::"
+        "tests/fleet/shared/test_stopped_at_once.py::"
         "test_jobs_at_work_go_on_at_another_node_and_neither_attempt_nor_loss_is_counted",
         "SIGQUIT, a second Ctrl-C or SIGTERM to the whole group: 11 of 11 jobs at work ended as failed, and "
         "were rolled back. The attempt took every SystemExit for an outcome.", "black-box trials",
@@ -476,7 +476,7 @@ FAULTS = [
     Fault(
         "a-run-that-lost-its-lock", "9048ec6", "tasks/components/poll.py",
         "    except LeaseLost as lost:  # another", "    except ZeroDivisionError as lost:  # another",
-        "tests/fleet/test_component_faults.py::test_a_run_that_loses_its_lock_waits_for_its_children_all_the_same",
+        "tests/fleet/shared/test_component_faults.py::test_a_run_that_loses_its_lock_waits_for_its_children_all_the_same",
         "The run failed with LeaseLost, while its children went on and nobody waited for them.",
     ),
     Fault(

@@ -24,15 +24,10 @@ def test_an_async_task_runs_by_its_base_class_and_fails_with_a_clear_error_where
     assert "never awaited" not in node.log.read_text()
 
 
-def test_an_async_task_runs_as_a_job_in_a_pool_for_asyncio(fleet: Fleet) -> None:
-    app = fleet.app("awaiting")
-    fleet.worker("one", 1, app="awaiting", pool="custom", fresh=True, CELERY_CUSTOM_WORKER_POOL=POOL)
-    assert ended(fleet, app, "by_pool").result == ["by_pool", "k/by_pool", 1]
-
-
-def test_an_async_job_at_work_submits_while_its_worker_ends(fleet: Fleet) -> None:
+def test_an_async_task_runs_as_a_job_in_a_pool_for_asyncio_and_submits_while_its_worker_ends(fleet: Fleet) -> None:
     app = fleet.app("awaiting")
     node = fleet.worker("one", 1, app="awaiting", pool="custom", fresh=True, CELERY_CUSTOM_WORKER_POOL=POOL)
+    assert ended(fleet, app, "by_pool").result == ["by_pool", "k/by_pool", 1]
     job = app.coordinator.submit("k", app.at_the_end.s("later"))
     wait_until(lambda: app.coordinator.job(job.id).state == "running")
 

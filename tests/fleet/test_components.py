@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import text
 
+from coordinator.cli.main import cli
+from coordinator.cli.session import Session
 from tasks.batches import Items
 from tasks.components import look
 from tasks.settings import Settings
@@ -35,22 +38,22 @@ def checked(items: Items, names: list[str]) -> list[list[str]]:
 
 
 @pytest.fixture
-def three(redis_server: RedisServer, prefix: str, tmp_path: Path, database: str) -> Iterator[Fleet]:
+def two(redis_server: RedisServer, prefix: str, tmp_path: Path, database: str) -> Iterator[Fleet]:
     """Nodes whose store is in PostgreSQL."""
     with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
         fleet.environ |= {"TASKS_DATABASE_URL": database, "TEST_LIMIT": "60"}
-        for name in ("one", "two", "three"):
+        for name in ("one", "two"):
             fleet.worker(name, 2, *ALONE, app="press")
         yield fleet
 
 
-def test_twenty_instances_on_three_nodes_take_each_of_fifty_items_once(
+def test_twenty_instances_on_two_nodes_take_each_of_fifty_items_once(
     redis_server: RedisServer, prefix: str, tmp_path: Path, database: str
 ) -> None:
     with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
         fleet.environ |= {"TASKS_DATABASE_URL": database}
-        for name in ("one", "two", "three"):
-            fleet.worker(name, 10, *ALONE, app="press", pool="threads")
+        for name in ("one", "two"):
+            fleet.worker(name, 12, *ALONE, app="press", pool="threads")
         press = fleet.app("press")
         names = [f"B{number:02}-RT1" for number in range(50)]
         deliver(press.components.items, *names, does="wait")
@@ -72,26 +75,26 @@ def test_twenty_instances_on_three_nodes_take_each_of_fifty_items_once(
         press.components.items.engine.dispose()
 
 
-def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhere(three: Fleet) -> None:
-    press = three.app("press")
+def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhere(two: Fleet) -> None:
+    press = two.app("press")
     items = press.components.items
     quick, slow = [f"B{number}-RT1" for number in range(47)], ["C1-RT1", "C2-RT1", "C3-RT1"]
     deliver(items, *slow, does="wait")
     deliver(items, *quick)
     runs = [polled(press) for _ in range(3)]
-    three.begun(*slow)
+    two.begun(*slow)
     dead = look.working(press.components, press.components["Checker"])[0]
-    kill_all(next(worker for worker in three.workers if worker.name == dead.node))
+    kill_all(next(worker for worker in two.workers if worker.name == dead.node))
     for name in slow:
-        three.go(name)
-    wait_until(lambda: Counter(stamp.name for stamp in three.stamps(what="begin"))[dead.item] == 2, 30)
+        two.go(name)
+    wait_until(lambda: Counter(stamp.name for stamp in two.stamps(what="begin"))[dead.item] == 2, 30)
     for name in slow:  # a process that died may have been sent what it waited for
-        three.go(name)
+        two.go(name)
     for run in runs:
         press.coordinator.wait(run, 60)
     wait_for_count(lambda: len(checked(items, [*quick, *slow])), 50)
     assert checked(items, [*quick, *slow]) == [[]] * 50, "one event of each item"
-    begun = Counter(stamp.name for stamp in three.stamps(what="begin"))
+    begun = Counter(stamp.name for stamp in two.stamps(what="begin"))
     twice = {name for name, count in begun.items() if count > 1}
     assert len(begun) == 50
     assert dead.item in twice <= set(slow), "only what died was begun again"
@@ -112,3 +115,28 @@ def test_a_node_does_not_start_on_a_store_that_is_newer_than_it(
         assert said.startswith("this node cannot work on components: the database sqlite:")
         assert "tables of the batches have version 9999" in said
         assert fleet.worker("two", 1, *ALONE, app="depot").name in fleet.nodes(), "it has no components"
+
+
+def test_a_result_whose_lease_was_lost_is_kept_as_an_orphan(
+    redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pool of threads nobody can stop the body of a job that lost its lane."""
+    with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
+        fleet.worker("one", 4, *ALONE, app="press", pool="threads")
+        press = fleet.app("press")
+        items = press.components.items
+        deliver(items, "B1-RT1", does="wait")
+        polled(press)
+        fleet.begun("B1-RT1")
+        press.coordinator.release("Checker/B1-RT1", why="it takes too long")
+        fleet.go("B1-RT1")
+        wait_until(lambda: items.orphans("B1-RT1"), 20, fleet.logs)
+        (orphan,) = items.orphans("B1-RT1")
+        assert (orphan["component"], orphan["success"]) == ("Checker", True)
+        assert [one.type for one in items.events("B1-RT1")] == ["Data_Received"]
+        wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
+        monkeypatch.setattr(Session, "app", press.app)
+        said = CliRunner().invoke(cli, ["items", "orphans"]).output
+        assert said.startswith("B1-RT1: Checked succeeded at ")
+        assert said.endswith(" by Checker-1.0, orphaned: it had lost the item\n")
+        assert said.removeprefix("B1-RT1: ") in CliRunner().invoke(cli, ["items", "show", "B1-RT1"]).output

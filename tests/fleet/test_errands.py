@@ -42,18 +42,6 @@ def test_a_result_backend_that_hangs_costs_no_node_its_life_and_no_job_its_attem
     lives_for(fleet, 3, "one@test")
 
 
-def test_errands_that_stand_still_cost_latency_only(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
-    worker = fleet.worker("one", 1)
-    worker.errands().suspend()
-    jobs = [fleet.coordinator.submit(f"k{number}", fleet.shop.work.s(f"{number}").set(countdown=0.5))
-            for number in range(20)]  # fmt: skip
-    lives_for(fleet, 2, "one@test")
-    worker.errands().resume()
-    for job in jobs:
-        assert fleet.coordinator.wait(job.id, 30).losses == 0
-
-
 def test_a_killed_clock_is_back_long_before_the_app_is_imported(fleet: Fleet) -> None:
     """The app needs longer for its import than a node may be silent."""
     fleet.configure(**SHORT | {"lock_ttl": 4})
@@ -66,9 +54,8 @@ def test_a_killed_clock_is_back_long_before_the_app_is_imported(fleet: Fleet) ->
     assert len(fleet.stamps("long", "begin")) == 1
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
-def test_an_owed_result_goes_out_while_the_only_slot_is_busy(fleet: Fleet, pool: str) -> None:
-    fleet.worker("one", 1, pool=pool)
+def test_an_owed_result_goes_out_while_the_only_slot_is_busy_and_the_main_process_with_it(fleet: Fleet) -> None:
+    fleet.worker("one", 1, pool="solo")
     fleet.coordinator.submit("a", fleet.shop.work.s("busy", 8))
     fleet.begun("busy")
     waiting = fleet.coordinator.submit("a", fleet.shop.work.s("never"))

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from subprocess import PIPE
 from typing import NamedTuple
 
 import pytest
@@ -16,6 +15,7 @@ from coordinator import Coordinator
 from tests.harness.command import ROOT
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import Started, start
 
 SLOTS, WORK = 8, 1.5  # as the example has them
 NAMES = ("server 1", "server 2", "server 3")
@@ -37,14 +37,13 @@ class Servers:
         self.coordinator = Coordinator(url=url, prefix=prefix)
         self.first = 0
         self.stack = ExitStack()
-        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.running: dict[str, Started] = {}
         self.said: list[str] = []
 
     def start(self, *names: str) -> None:
         """They are up before the first slot."""
-        argv, pipe = [sys.executable, "examples/resilience.py"], subprocess.PIPE
         for name in names:
-            process = subprocess.Popen([*argv, name], cwd=ROOT, env=self.environ, stdin=pipe, stdout=pipe, text=True)
+            process = start(["examples/resilience.py", name], ROOT, self.environ, stdin=PIPE, stdout=PIPE)
             self.running[name] = self.stack.enter_context(process)
         for name in names:
             stdout = self.running[name].stdout

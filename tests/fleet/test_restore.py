@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from coordinator.scheduler.entry import Entry
 from tests.harness.fleet import Fleet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 TICK = "tests.harness.apps.shop.work"
@@ -77,10 +76,10 @@ def fleet_on(store: RedisServer, log: RedisServer, prefix: str, folder: Path) ->
 
 @contextmanager
 def beat_of(fleet: Fleet) -> Iterator[None]:
-    argv = [sys.executable, "-m", "celery", "-A", "tests.harness.apps.shop", "beat", "--pidfile="]
+    argv = ["-m", "celery", "-A", "tests.harness.apps.shop", "beat", "--pidfile="]
     argv += ["-S", "coordinator.scheduler.Scheduler"]
     with (fleet.directory / "beat.log").open("wb") as out:
-        beat = subprocess.Popen(argv, env=os.environ | fleet.environ, stdout=out, stderr=out)
+        beat = start(argv, env=os.environ | fleet.environ, stdout=out, stderr=out)
     try:
         yield
     finally:

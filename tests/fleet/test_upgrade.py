@@ -100,7 +100,7 @@ def every_second(fleet: Fleet) -> None:
 
 def test_two_versions_share_the_work_forwards_and_back(fleet: Fleet, newer: Path) -> None:
     every_second(fleet)
-    fleet.worker("one", root=ROOT, fresh=True)
+    fleet.worker("one")
     with ExitStack() as new, Load(fleet, keys=4, pause=0.1) as load:
         with beat(fleet, ROOT):
             load.goes_on()
@@ -112,7 +112,7 @@ def test_two_versions_share_the_work_forwards_and_back(fleet: Fleet, newer: Path
         load.goes_on()
         before = len(ticks(fleet))
         wait_until(lambda: len(ticks(fleet)) > before + 1)
-        fleet.worker("one", fresh=True)
+        fleet.worker("one")
         new.enter_context(beat(fleet, ROOT))
         load.goes_on()
         end(fleet, "two")
@@ -131,7 +131,7 @@ def test_two_versions_share_the_work_forwards_and_back(fleet: Fleet, newer: Path
 def test_once_records_have_the_next_format_older_processes_wait_and_say_so(fleet: Fleet, newer: Path) -> None:
     every_second(fleet)
     store = fleet.coordinator.store
-    old = fleet.worker("one", fresh=True)
+    old = fleet.worker("one")
     refusal = "has records of format 2, which celery-coordinator"
     with Load(fleet, keys=4, pause=0.1) as load, beat(fleet, ROOT) as log:
         with client(fleet, newer, load), beat(fleet, newer):
@@ -140,7 +140,7 @@ def test_once_records_have_the_next_format_older_processes_wait_and_say_so(fleet
             fleet.worker("two", root=newer)
             load.goes_on()
             store._client.set(store.key("format"), 2)  # as the next version does once all nodes can read it
-            late = fleet.worker("three", ready=False, fresh=True)
+            late = fleet.worker("three", ready=False)
             for said in (old.log, late.log, log):
                 wait_until(lambda said=said: refusal in said.read_text(), 30, fleet.logs)
             with pytest.raises(StoreRefused, match=refusal):

@@ -4,6 +4,7 @@ from celery import chain, group
 
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
+from tests.harness.waiting import wait_until
 
 NODE = Node()
 
@@ -51,3 +52,16 @@ def test_a_held_job_keeps_its_lane_until_an_operator_decides(fleet: Fleet) -> No
     assert coordinator.wait(after.id, 20).state == "succeeded"
     counts = coordinator.counts()
     assert (counts["created"], counts["succeeded"], counts["cancelled"], counts["held"]) == (2, 1, 1, 0)
+
+
+def test_a_killed_warden_costs_nothing(fleet: Fleet) -> None:
+    (worker,) = fleet.workers  # its leases last longer than it takes to start a warden again, as in use
+    long = fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6))
+    fleet.begun("long")
+    before = worker.warden().pid
+    worker.warden().kill()
+    after = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
+    assert fleet.coordinator.wait(after.id, 10).result == 3
+    wait_until(lambda: [one for one in worker.wardens() if one.pid != before], 20, fleet.logs)
+    job = fleet.coordinator.wait(long.id, 30)
+    assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)

@@ -117,3 +117,48 @@ def test_links_of_the_whole_chain_are_called_once_at_its_end(fleet: Fleet, depot
     last = depot.coordinator.submit("k", depot.work.s("last"))
     assert depot.coordinator.wait(last.id, 20).state == "succeeded"
     assert sorted(names(fleet)) == sorted(["a", "b", "good", "c", "d", "bad", "e", "f", "both", "last"])
+
+
+def test_an_order_whose_node_dies_goes_on_at_its_step_on_another(fleet: Fleet, depot: Any) -> None:
+    coordinator = depot.coordinator
+    first = fleet.worker("first", app="depot")
+    coordinator.drain("one@test", why="only the first one is to work")
+    job = coordinator.submit("k", chain(depot.step.s([], "a"), depot.held.si("b"), depot.step.si(["b"], "c")))
+    fleet.begun("b")
+    coordinator.undrain("one@test")
+    warden = first.warden()
+    first.kill()
+    warden.kill()
+    wait_until(lambda: names(fleet).count("b") == 2)
+    fleet.go("b")
+    found = coordinator.wait(job.id, 20)
+    assert (found.state, found.node, found.losses) == ("succeeded", "one@test", 1)
+    assert names(fleet) == ["a", "b", "b", "c"]
+
+
+def test_a_step_with_a_queue_waits_for_a_node_that_serves_it_and_keeps_the_lane(fleet: Fleet, depot: Any) -> None:
+    coordinator = depot.coordinator
+    agent = depot.step.s("agent").set(queue="agents")
+    job = coordinator.submit("k", chain(depot.step.s([], "a"), agent, depot.step.s("c")))
+    after = coordinator.submit("k", depot.work.s("after"))
+    wait_until(lambda: coordinator.job(job.id).step == 1)
+    other = coordinator.submit("other", depot.work.s("other"))
+    assert coordinator.wait(other.id, 20).state == "succeeded"
+    assert (coordinator.job(job.id).state, coordinator.job(after.id).state) == ("ready", "waiting")
+    fleet.worker("agent", 1, "-Q", "agents", app="depot")
+    assert coordinator.wait(after.id, 20).state == "succeeded"
+    assert coordinator.job(job.id).result == ["a", "agent", "c"]
+    assert names(fleet) == ["a", "other", "agent", "c", "after"]
+
+
+def test_a_step_that_parks_holds_its_lane_and_no_worker(fleet: Fleet, depot: Any) -> None:
+    depot.coordinator.submit("busy", depot.held.s("busy"))
+    fleet.begun("busy")  # one slot is left
+    job = depot.coordinator.submit("k", chain(depot.work.s("a"), group(depot.held.si("b"), depot.work.si("c"))))
+    after = depot.coordinator.submit("k", depot.work.s("after"))
+    fleet.begun("b")
+    fleet.go("b")
+    assert depot.coordinator.wait(after.id, 20).state == "succeeded"
+    assert depot.coordinator.job(job.id).result == ["b", "c"]
+    assert names(fleet)[-1] == "after"
+    fleet.go("busy")

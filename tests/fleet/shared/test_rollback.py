@@ -89,3 +89,13 @@ def test_a_job_that_was_never_started_is_not_rolled_back_and_neither_is_one_that
     found = fleet.coordinator.job("front")
     assert (found.state, found.rollback, cause(found)) == ("cancelled", None, "Released")
     assert marks(fleet) == ["front begin", "last begin", "last end"]
+
+
+def test_the_rollback_of_an_order_is_given_the_step_that_failed_and_the_last_result(fleet: Fleet) -> None:
+    shop = fleet.shop
+    job = fleet.coordinator.submit(
+        "k", chain(shop.add.s(1, 2), shop.add.s("x"), shop.add.s(1)), rollback=shop.undo.s("u")
+    )
+    found = fleet.coordinator.wait(job.id, 20)
+    assert (found.state, found.step, found.error["type"]) == ("rolled_back", 1, "TypeError")
+    assert marks(fleet) == ["u undone"]

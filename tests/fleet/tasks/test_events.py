@@ -38,6 +38,10 @@ class Hearing(Service):
         super().__init__(redis, folder, members, **heard | settings)
         self.events = ObjectEvents(self.catalog.engine)
 
+    def both(self) -> psutil.Process:
+        """One node that harvests and hears."""
+        return self.node("one", queue="celery,hears")
+
     def hearer(self, name: str = "hears") -> psutil.Process:
         return self.node(name, queue="hears")
 
@@ -88,8 +92,7 @@ def begin(own_redis: RedisServer, tmp_path: Path, member: MemberServer) -> Itera
 
 def test_what_becomes_of_an_object_is_heard_and_listed_from_a_number_on(begin: Begin, member: MemberServer) -> None:
     service = begin()
-    service.node("one")
-    service.hearer()
+    service.both()
     service.harvest()
     wait_until(lambda: len(service.heard) == 1)
     member.put(PID)
@@ -167,8 +170,7 @@ def test_an_event_whose_task_fails_holds_back_those_of_its_pid_and_a_cancel_leav
     service = begin(COORDINATOR_MAX_LIFETIME="2", COORDINATOR_LONG_WAIT="1")
     broken = service.folder / "broken"
     broken.touch()
-    service.node("one")
-    service.hearer()
+    service.both()
     service.harvest()
     member.put(PID)
     member.put("other", instants.now() - timedelta(minutes=1))

@@ -16,6 +16,7 @@ from examples.demo.member_server import MemberServer, Request
 from tasks.member_node.member import Member, MemberSchedule
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import listed, told
+from tests.harness.long import long
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -90,7 +91,7 @@ def test_the_well_members_keep_their_ticks_beside_those_that_hang_drop_and_flap(
     bad = (MemberServer(hook=hook, schedule=EVERY_FIVE_SECONDS) for hook in (drop, flap))
     dropping, flapping = map(stack.enter_context, bad)
     flapping.fill(3)
-    names = [f"mnWell{number}" for number in range(24)]
+    names = [f"mnWell{number}" for number in range(long(12, 24))]
     members = [
         *(Named(well.member, f"mnHangs{number}", base_url=hanging(stack)) for number in range(6)),
         *(Named(dropping.member, f"mnDrops{number}") for number in range(3)),

@@ -31,11 +31,10 @@ QUICK = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def service(request: pytest.FixtureRequest, own_redis: RedisServer, tmp_path: Path) -> Iterator[Service]:
-    """Its beat polls each second."""
-    address = request.getfixturevalue("database") if request.param == "postgres" else ""
-    with Service(own_redis, tmp_path, [], TASKS_DATABASE_URL=address, **QUICK) as service, beat(service, "beat"):
+@pytest.fixture
+def service(own_redis: RedisServer, tmp_path: Path, database: str) -> Iterator[Service]:
+    """Its beat polls each second. Its store is in PostgreSQL; that of the demo is in SQLite."""
+    with Service(own_redis, tmp_path, [], TASKS_DATABASE_URL=database, **QUICK) as service, beat(service, "beat"):
         yield service
 
 

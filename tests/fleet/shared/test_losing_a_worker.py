@@ -1,6 +1,7 @@
 """What is promised when a process, a warden, a node dies under a job: real workers, real kills."""
 
 import os
+import re
 import signal
 from dataclasses import replace
 from itertools import cycle
@@ -11,12 +12,15 @@ import psutil
 import pytest
 
 from coordinator.author import act_of
-from tests.fleet.mishaps import start, tasks_of
+from tests.fleet.mishaps import MODULE, tasks_of
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.installation import Stamp
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
 SHORT: dict[str, Any] = {"lock_ttl": 2, "node_ttl": 1.5, "sweep": 0.2, "heartbeat": 0.5}
+NODE = Node("shop", 2, ("-I", MODULE), SHORT)
+OTHER = "one@test"
 
 
 def begun(fleet: Fleet, name: str, times: int = 1) -> list[Stamp]:
@@ -32,14 +36,25 @@ def process_of(worker: Worker, fleet: Fleet, job_id: str) -> psutil.Process:
     return psutil.Process(int(runner.decode().split(".")[0]))
 
 
+def on_its_own(fleet: Fleet, name: str, *options: str, **environ: str) -> Worker:
+    """A node with one process beside the shared one, which takes nothing until it is undrained."""
+    worker = fleet.worker(name, 1, *options, **environ)
+    fleet.coordinator.drain(OTHER, why="only the other one is to work")
+    return worker
+
+
+def catches(process: psutil.Process, number: int) -> bool:
+    found = re.search(r"SigCgt:\t(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+    return bool(found and int(found[1], 16) >> (number - 1) & 1)
+
+
 def server_us(fleet: Fleet) -> int:
     seconds, micro = fleet.coordinator.store._client.time()
     return int(seconds) * 1_000_000 + int(micro)
 
 
 def test_a_killed_pool_process_costs_its_job_two_seconds_and_no_place_in_line(fleet: Fleet) -> None:
-    worker = fleet.worker(concurrency=2)
-    work = fleet.shop.work
+    (worker,), work = fleet.workers, fleet.shop.work
     first, second = fleet.coordinator.submit_many([("ledger", work.s("first", 3)), ("ledger", work.s("second"))])
     begun(fleet, "first")
     victim = process_of(worker, fleet, first.id)
@@ -59,11 +74,10 @@ def test_a_killed_pool_process_costs_its_job_two_seconds_and_no_place_in_line(fl
 
 @pytest.mark.parametrize("whom", ["worker", "worker and warden"])
 def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None:
-    fleet.configure(**SHORT)
-    first = fleet.worker("first", app="depot")
-    job = fleet.depot.coordinator.submit("ledger", fleet.depot.held.s("job"))
+    first = on_its_own(fleet, "first")
+    job = fleet.coordinator.submit("ledger", fleet.shop.held.s("job"))
     begun(fleet, "job")
-    other = fleet.worker("other", app="depot")
+    fleet.coordinator.undrain(OTHER)
     everyone = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
     if whom == "worker":
         first.kill()
@@ -76,28 +90,12 @@ def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None
     assert again.attempt == 2
     fleet.go("job")
     found = fleet.coordinator.wait(job.id, 30)
-    assert (found.state, found.node, len(fleet.stamps("job", "end"))) == ("succeeded", other.name, 1)
-    wait_until(lambda: fleet.nodes() == [other.name], 10)
-
-
-def test_a_killed_warden_costs_nothing(fleet: Fleet) -> None:
-    fleet.configure(**SHORT | {"lock_ttl": 10})  # longer than it takes to start a warden again, as in use
-    worker = fleet.worker()
-    long = fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6))
-    begun(fleet, "long")
-    before = worker.warden().pid
-    worker.warden().kill()
-    after = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(after.id, 10).result == 3
-    wait_until(lambda: [one for one in worker.wardens() if one.pid != before], 20, fleet.logs)
-    job = fleet.coordinator.wait(long.id, 30)
-    assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
+    assert (found.state, found.node, len(fleet.stamps("job", "end"))) == ("succeeded", OTHER, 1)
+    wait_until(lambda: fleet.nodes() == [OTHER], 10)
 
 
 def test_a_paused_process_that_comes_back_changes_nothing(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
-    worker = fleet.worker(concurrency=2)
-    shop = fleet.shop
+    (worker,), shop = fleet.workers, fleet.shop
     work = shop.work.s("job", 1).set(link=shop.note.s(), link_error=shop.note_error.s())
     job = fleet.coordinator.submit("ledger", work)
     begun(fleet, "job")
@@ -108,7 +106,7 @@ def test_a_paused_process_that_comes_back_changes_nothing(fleet: Fleet) -> None:
     assert (found.state, found.attempt, found.losses) == ("succeeded", 2, 1)
     wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
     paused.resume()
-    wait_until(lambda: "outcome refused, lost" in worker.log.read_text(), 20, fleet.logs)
+    wait_until(lambda: "outcome refused, lost" in fleet.logs(), 20, fleet.logs)
     assert fleet.coordinator.job(job.id) == replace(found, by=None), "a success drops its author"
     assert shop.app.AsyncResult(job.id).get(timeout=5) == "job"
     last = fleet.coordinator.submit("ledger", shop.add.s(2, 2))
@@ -118,8 +116,6 @@ def test_a_paused_process_that_comes_back_changes_nothing(fleet: Fleet) -> None:
 
 
 def test_a_job_that_kills_its_process_again_and_again_ends_as_failed(fleet: Fleet) -> None:
-    fleet.configure(sweep=0.1)
-    fleet.worker(concurrency=2)
     shop = fleet.shop
     killer = fleet.coordinator.submit("ledger", shop.die.s("killer").set(link_error=shop.note_error.s()), max_losses=2)
     behind = fleet.coordinator.submit("ledger", shop.add.s(1, 1))
@@ -133,26 +129,24 @@ def test_a_job_that_kills_its_process_again_and_again_ends_as_failed(fleet: Flee
 
 def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fleet: Fleet) -> None:
     """The later process has inherited the worker's end of the warden's input; the kernel ends it with the worker."""
-    fleet.configure(**SHORT)
-    first = fleet.worker("first", concurrency=1, app="depot")
+    first = on_its_own(fleet, "first")
     old = first.children()[0]
     old.kill()
     wait_until(lambda: [one for one in first.children() if one.pid != old.pid], 20)
-    job = fleet.depot.coordinator.submit("ledger", fleet.depot.held.s("job"))
+    job = fleet.coordinator.submit("ledger", fleet.shop.held.s("job"))
     begun(fleet, "job")
-    other = fleet.worker("other", app="depot")
+    fleet.coordinator.undrain(OTHER)
     os.kill(first.pid, signal.SIGKILL)
     killed = server_us(fleet)
     again = begun(fleet, "job", 2)[1]
     assert (again.at - killed) / 1e6 < 4
     fleet.go("job")
-    assert fleet.coordinator.wait(job.id, 30).node == other.name
+    assert fleet.coordinator.wait(job.id, 30).node == OTHER
 
 
 def test_a_daemon_that_a_task_forked_keeps_no_dead_node_alive(fleet: Fleet) -> None:
     """It comes from a process that was born after the clock, and has inherited all that the worker had open."""
-    fleet.configure(**SHORT)
-    worker = start(fleet, concurrency=1)
+    worker = on_its_own(fleet, "parent", "-I", MODULE)
     old = worker.children()[0]
     old.kill()
     wait_until(lambda: [one for one in worker.children() if one.pid != old.pid], 20)
@@ -165,14 +159,13 @@ def test_a_daemon_that_a_task_forked_keeps_no_dead_node_alive(fleet: Fleet) -> N
         gone, _ = psutil.wait_procs(beside, 10)
         assert len(gone) == 2
         assert daemon.is_running()
-        assert fleet.nodes() == []
+        assert fleet.nodes() == [OTHER]
     finally:
         daemon.kill()
 
 
 def test_a_clock_that_hangs_is_replaced_and_the_job_at_work_is_not_lost(fleet: Fleet) -> None:
-    fleet.configure(sweep=0.1, timeout=0.25)
-    worker = start(fleet, concurrency=1)
+    worker = on_its_own(fleet, "hangs", COORDINATOR_TIMEOUT="0.25", COORDINATOR_LOCK_TTL="15", COORDINATOR_NODE_TTL="6")
     fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 12), job_id="long", max_losses=0)
     fleet.begun("long")
     hung, errands = worker.warden(), worker.errands()
@@ -189,12 +182,13 @@ def test_a_clock_that_hangs_is_replaced_and_the_job_at_work_is_not_lost(fleet: F
 def test_clock_and_errands_outlive_what_their_whole_group_is_sent_and_are_replaced_while_the_worker_ends(
     fleet: Fleet, pool: str
 ) -> None:
-    fleet.configure(**SHORT | {"lock_ttl": 6})
-    worker = start(fleet, concurrency=1, pool=pool)
+    worker = fleet.worker("ends", 1, pool=pool, COORDINATOR_LOCK_TTL="6")
+    fleet.coordinator.drain(OTHER, why="only the other one is to work")
     fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 12), job_id="long", max_losses=0)
     fleet.begun("long")
-    other = fleet.worker("other")
+    fleet.coordinator.undrain(OTHER)
     beside = [worker.warden(), worker.errands()]
+    wait_until(lambda: all(catches(process, signal.SIGTERM) for process in beside), 20)  # they have begun
     worker.kill(signal.SIGTERM)
     for process in beside:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
@@ -205,16 +199,15 @@ def test_clock_and_errands_outlive_what_their_whole_group_is_sent_and_are_replac
     wait_until(lambda: [one for one in worker.wardens() if one != beside[0]], 5, fleet.logs)
     assert fleet.coordinator.wait("long", 30).state == "succeeded"
     worker.process.wait(30)
-    wait_until(lambda: fleet.nodes() == [other.name], 10)
+    wait_until(lambda: fleet.nodes() == [OTHER], 10)
 
 
 @pytest.mark.parametrize("who", ["clock", "all"])
 def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) -> None:
     """For longer than a lease. Alone: a job is claimed meanwhile. All: it goes on before the others."""
-    fleet.configure(**SHORT)
-    worker = start(fleet, concurrency=1)
-    clock, (runner,) = worker.warden(), worker.children()
-    others = [psutil.Process(worker.pid), runner] if who == "all" else []
+    (worker,) = fleet.workers
+    clock = worker.warden()
+    others = [psutil.Process(worker.pid), *worker.children()] if who == "all" else []
     if who == "clock":
         clock.suspend()
     fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6), job_id="long", max_losses=0)
@@ -234,8 +227,8 @@ def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) ->
     assert "its lease ended" not in fleet.logs()
 
 
-def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet: Fleet, tmp_path: Path) -> None:
-    worker = fleet.worker()
+def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet: Fleet) -> None:
+    worker = on_its_own(fleet, "ends")
     job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job", 2))
     begun(fleet, "job")
     worker.kill(signal.SIGTERM)
@@ -243,7 +236,7 @@ def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet
     found = fleet.coordinator.wait(job.id, 20)
     assert (found.state, found.attempt) == ("succeeded", 1)
     worker.process.wait(30)
-    wait_until(lambda: fleet.nodes() == [], 10)
+    wait_until(lambda: fleet.nodes() == [OTHER], 10)
     assert fleet.coordinator.job(late.id).state == "ready"
-    fleet.worker("next")
+    fleet.coordinator.undrain(OTHER)
     assert fleet.coordinator.wait(late.id, 20).result == 3

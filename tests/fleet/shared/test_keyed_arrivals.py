@@ -4,15 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery, chain
 
 from tests.harness.fleet import ROOT, Fleet
-from tests.harness.proxy import Proxy
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
+
+NODE = Node("keyed", 2)
 
 
 @pytest.fixture
@@ -33,7 +34,6 @@ def stranger(fleet: Fleet) -> Iterator[Celery]:
 
 @pytest.mark.broker
 def test_a_stranger_s_message_lands_in_the_lane_under_its_own_id(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
-    fleet.worker(app="keyed")
     first = keyed.held.delay("first")
     fleet.begun("first")
     sent = stranger.send_task("keyed.add", (1,), {"y": 2}, link=stranger.signature("keyed.note"), headers={"x": "y"})
@@ -46,7 +46,6 @@ def test_a_stranger_s_message_lands_in_the_lane_under_its_own_id(fleet: Fleet, k
 
 
 def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
-    fleet.worker(app="keyed")
     for _ in range(3):
         sent = stranger.send_task("keyed.add", (1, 2), task_id="same")
     assert sent.get(timeout=20) == 3
@@ -57,7 +56,6 @@ def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: An
 
 @pytest.mark.broker
 def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
-    fleet.worker(app="keyed")
     late = stranger.send_task("keyed.add", (1, 2), countdown=3600)
     wait_until(lambda: keyed.coordinator.counts()["scheduled"] == 1, 20, fleet.logs)
     late.revoke()
@@ -73,7 +71,6 @@ def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet
 
 
 def test_a_chain_that_a_worker_without_the_library_goes_on_with_reaches_the_lane(fleet: Fleet, keyed: Any) -> None:
-    fleet.worker("keyed", app="keyed")
     argv = [sys.executable, "-m", "celery", "-A", "tests.harness.apps.stranger", "worker", "-n", "two@test"]
     options = ["-Q", "strange", "-c", "1", "--without-mingle", "--without-gossip", "--without-heartbeat"]
     with (fleet.directory / "stranger.log").open("wb") as log:
@@ -86,18 +83,3 @@ def test_a_chain_that_a_worker_without_the_library_goes_on_with_reaches_the_lane
         worker.kill()
         worker.wait()
     assert keyed.coordinator.counts()["created"] == 2
-
-
-@pytest.mark.broker
-def test_while_redis_is_away_the_message_stays_and_it_is_run_once(
-    fleet: Fleet, keyed: Any, stranger: Celery, proxy: Proxy, tmp_path: Path
-) -> None:
-    fleet.worker(app="keyed", COORDINATOR_URL=f"redis://127.0.0.1:{proxy.port}/0")
-    proxy.swallow()
-    sent = stranger.send_task("keyed.add", (1, 2))
-    wait_until(lambda: "goes back to its queue" in fleet.logs(), 40, fleet.logs)
-    wait_until(lambda: fleet.messages() == 1, 10)  # between the two it is in neither place
-    proxy.heal()
-    assert sent.get(timeout=60) == 3
-    wait_until(lambda: fleet.messages() == 0, 20)
-    assert len(fleet.stamps("add/usual", "begin")) == 1

@@ -1,16 +1,20 @@
-"""Celery's own features inside a job, and the pools a job may run in."""
+"""Celery's own features inside a job, what watches it, and errands that stand still."""
 
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator import Job
+from tests.fleet.events import Ear
+from tests.fleet.test_errands import lives_for
 from tests.harness.fleet import Fleet
-from tests.harness.redis import RedisServer
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until, within
+
+SHORT = {"retry_delay": 0, "sweep": 0.1, "heartbeat": 0.2, "lock_ttl": 2, "node_ttl": 1.5}
+NODE = Node("shop", 2, settings=SHORT)
 
 
 def run(fleet: Fleet, signature: Any, key: str = "a", **options: Any) -> Job:
@@ -18,8 +22,6 @@ def run(fleet: Fleet, signature: Any, key: str = "a", **options: Any) -> Job:
 
 
 def test_retries_limits_links_and_results_behave_inside_a_job(fleet: Fleet) -> None:
-    fleet.configure(retry_delay=0, sweep=0.1)
-    fleet.worker(concurrency=2)
     shop, submit = fleet.shop, fleet.coordinator.submit
 
     again = run(fleet, shop.again.s("again", 3), max_attempts=5)
@@ -55,8 +57,6 @@ def test_retries_limits_links_and_results_behave_inside_a_job(fleet: Fleet) -> N
 
 
 def test_a_retry_keeps_its_place_and_no_message_is_sent_for_it(fleet: Fleet) -> None:
-    fleet.configure(retry_delay=0, sweep=0.1)
-    fleet.worker(concurrency=2)
     shop = fleet.shop
     first, second = fleet.coordinator.submit_many(
         [("a", shop.again.s("first", 3), {"max_attempts": 3}), ("a", shop.work.s("second"))]
@@ -68,8 +68,7 @@ def test_a_retry_keeps_its_place_and_no_message_is_sent_for_it(fleet: Fleet) -> 
 
 
 def test_limits_stop_an_attempt_and_the_lane_goes_on(fleet: Fleet) -> None:
-    fleet.configure(sweep=0.1, retry_delay=0)
-    worker = fleet.worker(concurrency=2)
+    (worker,) = fleet.workers
     shop = fleet.shop
     hard = fleet.coordinator.submit("a", shop.work.s("hard", 60), time_limit=1, max_attempts=2)
     soft = fleet.coordinator.submit("a", shop.soft.s("soft", 60), soft_time_limit=0.5)
@@ -86,8 +85,6 @@ def test_limits_stop_an_attempt_and_the_lane_goes_on(fleet: Fleet) -> None:
 
 
 def test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on(fleet: Fleet) -> None:
-    fleet.configure(sweep=0.1)
-    fleet.worker(concurrency=2)
     shop = fleet.shop
     job = fleet.coordinator.submit("a", shop.work.s("long", 60))
     after = fleet.coordinator.submit("a", shop.work.s("after"))
@@ -107,8 +104,9 @@ def test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on(fleet: 
 
 
 def test_a_slot_whose_process_was_killed_takes_the_next_job_at_once(fleet: Fleet) -> None:
-    fleet.worker(concurrency=1)
     submit, work = fleet.coordinator.submit, fleet.shop.work
+    submit("busy", fleet.shop.held.s("busy"))
+    fleet.begun("busy")  # the other slot
     for number in range(6):  # Celery sees some of the kills at once
         long = submit("a", work.s(f"long{number}", 60)).id
         wait_until(partial(fleet.stamps, f"long{number}"), 20)
@@ -117,61 +115,62 @@ def test_a_slot_whose_process_was_killed_takes_the_next_job_at_once(fleet: Fleet
         fleet.coordinator.wait(long, 20)
         with within(3):
             fleet.coordinator.wait(after, 20)
-
-
-@pytest.mark.broker
-@pytest.mark.parametrize("pool", ["threads", "solo", "gevent"])
-def test_jobs_run_in_every_pool_and_one_that_cannot_be_stopped_keeps_its_lane(fleet: Fleet, pool: str) -> None:
-    fleet.configure(lock_ttl=1, sweep=0.1)
-    fleet.worker(pool=pool, concurrency=1 if pool == "solo" else 4)
-    shop = fleet.shop
-    jobs = fleet.coordinator.submit_many([("ledger", shop.work.s(f"{i:02}", 0.01)) for i in range(20)])
-    fleet.coordinator.wait(jobs[-1].id, 30)
-    assert [stamp.name for stamp in fleet.stamps(what="end")] == [f"{i:02}" for i in range(20)]
-    who = run(fleet, shop.whoami.s())
-    assert who.result["job"] == who.id
-
-    over = fleet.coordinator.submit("a", shop.work.s("over", 3), time_limit=0.5)
-    cancelled = fleet.coordinator.submit("b", shop.work.s("cancelled", 3))
-    behind = [fleet.coordinator.submit(key, shop.work.s(f"behind {key}")) for key in "ab"]
-    wait_until(lambda: fleet.stamps("cancelled"), 20)
-    fleet.coordinator.cancel(cancelled.id)
-    states = [fleet.coordinator.wait(one.id, 30) for one in (over, cancelled)]
-    assert [(one.state, one.attempt, one.losses) for one in states] == [("failed", 1, 0), ("cancelled", 1, 0)]
-    assert (states[0].error or {})["type"] == "TimedOut"
-    for one in behind:
-        fleet.coordinator.wait(one.id, 30)
-    for key, name in (("a", "over"), ("b", "cancelled")):
-        assert [end.at for end in fleet.stamps(name, "end")] < [start.at for start in fleet.stamps(f"behind {key}")]
-        assert len(fleet.stamps(name, "begin")) == 1
-
-
-def test_a_plain_client_without_an_app_submits_and_the_nodes_run_it(fleet: Fleet, coordinator: Any) -> None:
-    fleet.worker()
-    job = coordinator.submit("a", {"task": "tests.harness.apps.shop.add", "args": [1, 2]})
-    assert coordinator.wait(job.id, 20).result == 3
-    assert fleet.shop.app.AsyncResult(job.id).get(timeout=5) == 3
+    fleet.go("busy")
 
 
 def test_ordinary_tasks_of_the_same_app_are_as_they_were(fleet: Fleet) -> None:
-    fleet.worker()
     assert fleet.shop.add.delay(1, 2).get(timeout=10) == 3
     began = time.monotonic()
     assert fleet.shop.app.control.ping(timeout=1)
     assert time.monotonic() - began < 10
 
 
-def test_a_plain_worker_warns_once_where_redis_may_lose_work_and_only_there(
-    own_redis: RedisServer, tmp_path: Path
-) -> None:
-    with Fleet(own_redis, own_redis.fresh_prefix(), tmp_path) as fleet:
-        kept = fleet.worker("kept", 1)
-        with own_redis.client() as client:
-            client.config_set("appendonly", "no")
-            client.config_set("maxmemory", "500mb")
-            client.config_set("maxmemory-policy", "volatile-lru")
-        warned = fleet.worker("warned", 1)
-        wait_until(lambda: "may evict jobs and locks (volatile-lru)" in warned.log.read_text(), 10)
-        assert warned.log.read_text().count("Redis keeps nothing on disk") == 1
-        assert "Redis keeps nothing" not in kept.log.read_text()
-        assert "may evict" not in kept.log.read_text()
+def run_one(fleet: Fleet) -> str:
+    job_id = fleet.coordinator.submit("a", fleet.shop.add.s(1, 2)).id
+    assert fleet.coordinator.wait(job_id, 20).state == "succeeded"
+    return job_id
+
+
+def test_a_worker_sends_the_events_of_jobs_while_somebody_asked_for_them(fleet: Fleet) -> None:
+    control = fleet.shop.app.control
+    with Ear(fleet.shop.app) as ear:
+        unasked = run_one(fleet)
+        time.sleep(1.0)
+        assert ear.heard == {}
+        assert control.enable_events(reply=True)
+        time.sleep(1.0)
+        asked = run_one(fleet)
+        wait_until(lambda: len(ear.of(asked)) == 3, 5, lambda: str(ear.heard))
+        assert ear.of(asked) == ["task-received", "task-started", "task-succeeded"]
+        assert control.disable_events(reply=True)
+        time.sleep(1.0)
+        again = run_one(fleet)
+        time.sleep(1.0)
+    assert set(ear.heard) == {asked}, f"not {unasked}, not {again}"
+
+
+def test_lone_jobs_are_not_held_up_by_their_events(fleet: Fleet) -> None:
+    run_one(fleet)
+
+    def twenty() -> float:
+        began = time.monotonic()
+        for _ in range(20):
+            run_one(fleet)
+        return time.monotonic() - began
+
+    silent = twenty()
+    assert fleet.shop.app.control.enable_events(reply=True)
+    time.sleep(1.0)
+    assert twenty() < 2 * silent + 2.0, "each would wait 0.2 s for the pause between two messages"
+    assert fleet.shop.app.control.disable_events(reply=True)
+
+
+def test_errands_that_stand_still_cost_latency_only(fleet: Fleet) -> None:
+    (worker,) = fleet.workers
+    worker.errands().suspend()
+    jobs = [fleet.coordinator.submit(f"k{number}", fleet.shop.work.s(f"{number}").set(countdown=0.5))
+            for number in range(20)]  # fmt: skip
+    lives_for(fleet, 2, "one@test")
+    worker.errands().resume()
+    for job in jobs:
+        assert fleet.coordinator.wait(job.id, 30).losses == 0

@@ -1,14 +1,17 @@
 """Whole orders of any app over a named resource: one at a time, from the first step to the last, whatever happens."""
 
+import re
 from itertools import groupby
 from typing import Any
 
 from celery import chain
 
 from tests.harness.fleet import Fleet
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_for_count, wait_until
 
-FAST = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2}
+BOTH = ("-Q", "celery,depot")
+NODE = Node("depot", 2, BOTH, {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2, "long_run": 1})
 
 
 def order_of(depot: Any, name: str, agent: bool = False) -> Any:
@@ -31,9 +34,7 @@ def one_after_another(fleet: Fleet) -> list[str]:
 
 
 def test_orders_of_several_apps_over_one_resource_run_strictly_one_after_another(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
     depot, shop = fleet.depot, fleet.shop
-    fleet.worker("depot", app="depot")
     fleet.worker("agent", 1, "-Q", "agents", app="depot")
     fleet.worker("shop")
     orders = [depot.coordinator.submit("resource", order_of(depot, f"d{i}", agent=i == 1)) for i in range(3)]
@@ -48,24 +49,23 @@ def test_orders_of_several_apps_over_one_resource_run_strictly_one_after_another
 
 
 def test_a_runner_of_one_app_is_never_given_a_task_of_another_even_of_the_same_name_and_queue(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
     depot, shop = fleet.depot, fleet.shop
-    fleet.worker("depot", 2, "-Q", "celery,depot", app="depot")
     waiting = [shop.coordinator.submit(f"k{i}", shop.work.s(f"s{i}")) for i in range(20)]
     done = [depot.coordinator.submit(f"d{i}", depot.work.s(f"d{i}")) for i in range(20)]
     for job in done:
-        assert depot.coordinator.wait(job.id, 20).node == "depot@test"
+        assert depot.coordinator.wait(job.id, 20).node == "one@test"
     assert {shop.coordinator.job(job.id).state for job in waiting} == {"ready"}
-    fleet.worker("shop", 2, "-Q", "celery,depot")
+    assert shop.coordinator.why(waiting[0].id).codes == ["waiting.node", "rejected.app"]
+    fleet.worker("shop", 2, *BOTH)
     for job in waiting:
         assert shop.coordinator.wait(job.id, 20).node == "shop@test"
     assert fleet.stamps(what="astray") == []
 
 
 def test_with_one_process_and_a_thousand_waiting_the_holder_finishes_first(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
-    fleet.worker(concurrency=1, app="depot")
     depot = fleet.depot
+    depot.coordinator.submit("busy", depot.held.s("busy"))
+    fleet.begun("busy")
     steps = chain(depot.held.s("h.1"), depot.work.si("h.2"), depot.work.si("h.3"))
     holder = depot.coordinator.submit("resource", steps)
     fleet.begun("h.1")
@@ -77,31 +77,10 @@ def test_with_one_process_and_a_thousand_waiting_the_holder_finishes_first(fleet
     ends = [stamp.name for stamp in fleet.stamps(what="end")]
     assert ends[:3] == ["h.1", "h.2", "h.3"]
     assert [name for name in ends if name.startswith("w")] == [f"w{i}" for i in range(500)]
-
-
-def test_a_holder_that_outlives_its_lifetime_is_fenced_off(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
-    fleet.worker(pool="threads", app="depot")
-    depot = fleet.depot
-    old = depot.coordinator.submit("resource", depot.guarded.s("old"), max_lifetime=1)
-    new = depot.coordinator.submit("resource", depot.guarded.s("new"))
-    fleet.begun("old", "new")
-    found = depot.coordinator.job(old.id)
-    assert (found.state, found.error["message"]) == ("expired", "max_lifetime is over")
-    assert depot.coordinator.job(new.id).fence > found.fence
-    fleet.go("new")
-    assert depot.coordinator.wait(new.id, 20).result == 1
-    fleet.go("old")
-    wait_until(lambda: fleet.stamps("old", "refused"))
-    last = depot.coordinator.submit("resource", depot.work.s("last"))
-    assert depot.coordinator.wait(last.id, 20).state == "succeeded"
-    assert depot.coordinator.job(old.id).state == "expired"
-    assert depot.app.AsyncResult(old.id).state == "REVOKED"
+    fleet.go("busy")
 
 
 def test_a_holder_past_its_lifetime_is_stopped_where_it_can_be(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
-    fleet.worker(concurrency=2, app="depot")
     depot = fleet.depot
     old = depot.coordinator.submit("resource", chain(depot.work.s("a"), depot.held.si("b")), max_lifetime=1)
     new = depot.coordinator.submit("resource", depot.work.s("new"))
@@ -112,9 +91,9 @@ def test_a_holder_past_its_lifetime_is_stopped_where_it_can_be(fleet: Fleet) -> 
 
 
 def test_orders_that_wait_longer_than_their_lifetime_for_a_fleet_do_not_expire(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
     depot = fleet.depot
     worker = fleet.worker("first", app="depot")
+    depot.coordinator.drain("one@test", why="only the first one is to work")
     holder = depot.coordinator.submit(
         "resource", chain(depot.held.s("holder.1"), depot.work.si("holder.2")), max_lifetime=1
     )
@@ -123,36 +102,13 @@ def test_orders_that_wait_longer_than_their_lifetime_for_a_fleet_do_not_expire(f
     worker.end()
     began = depot.coordinator.job(orders[-1].id).submitted.timestamp()
     wait_until(lambda: depot.coordinator.store._client.time()[0] - began > 2)
-    fleet.worker("second", app="depot")
+    depot.coordinator.undrain("one@test")
     for order in orders:
         assert depot.coordinator.wait(order.id, 30).state == "succeeded"
     assert depot.coordinator.job(holder.id).state == "expired", "its lifetime is by the wall clock"
 
 
-def test_an_operator_releases_a_busy_resource_and_its_old_holder_is_fenced(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
-    fleet.worker(pool="threads", app="depot")
-    depot = fleet.depot
-    old = depot.coordinator.submit("resource", chain(depot.guarded.s("old"), depot.work.si("never"))).id
-    fleet.begun("old")
-    new = depot.coordinator.submit("resource", depot.guarded.s("new")).id
-    assert depot.coordinator.release("resource", why="stuck", by="anna", holder=old) == old
-    assert depot.coordinator.release("resource", why="stuck", by="bert", holder=old) is None
-    fleet.begun("new")
-    fleet.go("new")
-    assert depot.coordinator.wait(new, 20).result == 1
-    fleet.go("old")
-    wait_until(lambda: fleet.stamps("old", "refused"))
-    last = depot.coordinator.submit("resource", depot.work.s("last"))
-    assert depot.coordinator.wait(last.id, 20).state == "succeeded"
-    job = depot.coordinator.job(old)
-    assert (job.state, job.error["by"], job.error["message"]) == ("cancelled", "anna", "stuck")
-    assert fleet.stamps("never") == []
-
-
 def test_a_busy_resource_that_is_released_loses_the_process_at_work(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
-    fleet.worker(app="depot")
     depot = fleet.depot
     old = depot.coordinator.submit("resource", depot.held.s("old"), rollback=depot.work.s("rollback")).id
     fleet.begun("old")
@@ -166,9 +122,26 @@ def test_a_busy_resource_that_is_released_loses_the_process_at_work(fleet: Fleet
 
 
 def test_a_completion_callback_that_waits_for_the_next_job_of_the_key_does_not_block_it(fleet: Fleet) -> None:
-    fleet.configure(**FAST)
-    fleet.worker(app="depot")
     depot = fleet.depot
     depot.coordinator.submit("resource", depot.work.s("first").set(link=depot.await_job.s("next")))
     depot.coordinator.submit("resource", depot.work.s("next", 0.2), job_id="next")
     wait_until(lambda: fleet.stamps("callback", "succeeded"))
+
+
+def test_on_a_fleet_a_long_run_is_warned_about_while_it_lasts_and_a_short_one_is_not(fleet: Fleet) -> None:
+    submit = fleet.depot.coordinator.submit
+    long = submit("ledger", fleet.depot.held.s("long")).id
+    short = submit("other", fleet.depot.work.s("short")).id
+
+    def ages() -> list[int]:
+        found = re.findall(rf"job {long} \(ledger\) runs for (\d+) s on one@test", fleet.logs())
+        return [int(age) for age in found]
+
+    wait_until(lambda: len(ages()) == 2, 20, fleet.logs)
+    assert fleet.depot.coordinator.job(long).state == "running"
+    fleet.go("long")
+    assert fleet.depot.coordinator.wait(long, 20).state == "succeeded"
+    first, second = ages()
+    assert first >= 1
+    assert second >= 2 * first
+    assert f"job {short}" not in fleet.logs()

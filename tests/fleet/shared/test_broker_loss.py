@@ -1,21 +1,35 @@
 """A worker outlives its broker: killed and started again under running and waiting work, jobs and ordinary tasks."""
 
 import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.redis import RedisServer
+from tests.harness.standing import Node, Standing
 from tests.harness.waiting import wait_for_count, wait_until
 
+NODE = Node("shop", 2, settings={"sweep": 0.2})
 SECONDS = 2.0
 
 
-@pytest.fixture
-def broker(fleet: Fleet, own_redis: RedisServer) -> RedisServer:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A server of its own: the coordinator's Redis and the backend stay up."""
-    fleet.environ["TEST_BROKER"] = own_redis.url(1)
-    return own_redis
+    folder = tmp_path_factory.mktemp("broker")
+    with RedisServer(folder / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def standing(
+    redis_server: RedisServer, broker: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Standing]]:
+    place, own = tmp_path_factory.mktemp("standing"), {"TEST_BROKER": broker.url(1), "TEST_PREFETCH": "1"}
+    one = Standing(redis_server, place, NODE, **own)
+    yield lambda broker: one
+    one.end()
 
 
 def unacked(fleet: Fleet, broker: RedisServer) -> int:
@@ -42,8 +56,7 @@ def kill(broker: RedisServer, worker: Worker, noticed_by: str) -> None:
 def test_a_worker_survives_its_broker_and_everything_ends_once(
     fleet: Fleet, broker: RedisServer, noticed_by: str
 ) -> None:
-    fleet.configure(sweep=0.2)
-    worker = fleet.worker(concurrency=2, TEST_PREFETCH="1")
+    (worker,) = fleet.workers
     processes = {child.pid for child in worker.children()}
     work, submit = fleet.shop.work, fleet.coordinator.submit
     ran = [submit("ledger", work.s("running job", SECONDS)).id, submit("ledger", work.s("waiting job")).id]
@@ -56,9 +69,9 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
 
     kill(broker, worker, noticed_by)
     ran.append(submit("other", work.s("job without a broker")).id)
-    wait_until(lambda: "Connection refused" in worker.log.read_text(), 20, fleet.logs)
+    wait_until(lambda: "Connection refused" in fleet.logs(), 20, fleet.logs)
     broker.start()
-    wait_until(lambda: worker.log.read_text().count("Connected to") == 2, 30, fleet.logs)
+    wait_until(lambda: "Connected to" in fleet.logs(), 30, fleet.logs)
     redeliver(fleet)
     work.delay("later task")
 
@@ -77,13 +90,13 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
 
 def test_a_broker_that_is_full_ends_no_worker(fleet: Fleet, broker: RedisServer) -> None:
     """It loses what it hands out, since kombu cannot note that. Jobs run, and all else once there is room again."""
-    worker = fleet.worker(concurrency=1)
+    (worker,) = fleet.workers
     worker.kill(signal.SIGSTOP)
     fleet.shop.work.delay("lost")
     with broker.client() as client:
         client.config_set("maxmemory", 1)
         worker.kill(signal.SIGCONT)
-        wait_until(lambda: "Connection to broker lost" in worker.log.read_text(), 20, fleet.logs)
+        wait_until(lambda: "Connection to broker lost" in fleet.logs(), 20, fleet.logs)
         job = fleet.coordinator.submit("ledger", fleet.shop.work.s("job")).id
         client.config_set("maxmemory", 0)
     fleet.shop.work.delay("later")

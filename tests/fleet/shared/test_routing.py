@@ -10,10 +10,12 @@ from typing import NamedTuple
 from bench.schedules import Slots, at_random, best, end_of, heavy_tail, in_turns
 from bench.servers import slowed
 from tests.harness.fleet import Fleet
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_for_count, wait_until
 
 LOADED = 1.2  # of the best there is, beside five other tests; alone it is 1.03: bench/routing.py
 CAPACITIES = {"a": 1, "b": 1, "c": 2, "d": 4}
+NODE = Node(names=tuple(CAPACITIES), capacities=tuple(CAPACITIES.values()))
 
 
 class Run(NamedTuple):
@@ -65,8 +67,6 @@ def told(run: Run, nodes: Sequence[Slots]) -> str:
 
 def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fleet: Fleet) -> None:
     """One run that is spoilt by a busy machine is made again with other jobs."""
-    for name, capacity in CAPACITIES.items():
-        fleet.worker(name, capacity)
     nodes = [Slots(capacity) for capacity in CAPACITIES.values()]
     for seed in (1, 2):
         run = work_off(fleet, heavy_tail(seed, 500), f"even{seed}-")
@@ -100,16 +100,13 @@ def braked(fleet: Fleet) -> set[str]:
 
 
 def test_on_real_nodes_a_single_job_rings_one_that_is_least_busy(fleet: Fleet) -> None:
-    capacities = {"one": 1, "two": 2, "four": 4}
-    for name, capacity in capacities.items():
-        fleet.worker(name, capacity, app="depot", pool="threads")
-    coordinator, depot = fleet.depot.coordinator, fleet.depot
+    coordinator, work = fleet.coordinator, fleet.shop.held
     drawn, held = random.Random(3), dict[str, tuple[str, str]]()
     for number in range(24):
         counted = Counter(name for name, _ in held.values())
-        shares = {f"{name}@test": counted[f"{name}@test"] / capacity for name, capacity in capacities.items()}
+        shares = {f"{name}@test": counted[f"{name}@test"] / capacity for name, capacity in CAPACITIES.items()}
         hot = braked(fleet)
-        job_id = coordinator.submit(f"k{number}", depot.held.s(f"job{number}")).id
+        job_id = coordinator.submit(f"k{number}", work.s(f"job{number}")).id
         fleet.begun(f"job{number}")
         rung = str(coordinator.job(job_id).node)  # it has a free slot, so nobody else claims the job
         least = min(share for name, share in shares.items() if name == rung or name not in hot | braked(fleet))

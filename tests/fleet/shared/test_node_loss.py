@@ -9,25 +9,33 @@ import pytest
 
 from tests.harness.fleet import Fleet, Worker, kill_all, server_seconds
 from tests.harness.proxy import Proxy
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
 TTL = 2.0
 SHORT: dict[str, Any] = {"lock_ttl": TTL, "node_ttl": 1.5, "sweep": 0.2, "heartbeat": 0.5, "timeout": 0.5}
+NODE = Node("depot", 3, settings=SHORT)
+OTHER = "one@test"
 
 
 @pytest.fixture
 def network(fleet: Fleet) -> Iterator[Proxy]:
     """Between one node and both its broker and the coordinator's Redis."""
-    fleet.configure(**SHORT)
-    assert fleet.depot
     with Proxy(fleet.server.port) as between:
         yield between
 
 
 def far_worker(fleet: Fleet, network: Proxy) -> Worker:
-    """A node with the label `far`, whose tasks' own notes take another way."""
+    """A node with the label `far`, whose tasks' own notes take another way. The shared one is drained."""
     urls = {"COORDINATOR_URL": network.url(0), "TEST_BROKER": network.url(1), "TEST_BACKEND": network.url(2)}
-    return fleet.worker("far", 2, app="depot", COORDINATOR_LABELS="far", **urls)
+    return on_its_own(fleet, "far", COORDINATOR_LABELS="far", **urls)
+
+
+def on_its_own(fleet: Fleet, name: str, concurrency: int = 2, **environ: str) -> Worker:
+    """A node beside the shared one, which takes nothing until it is undrained."""
+    worker = fleet.worker(name, concurrency, app="depot", **environ)
+    fleet.depot.coordinator.drain(OTHER, why="only the other one is to work")
+    return worker
 
 
 def pass_server_time(fleet: Fleet, seconds: float) -> None:
@@ -41,19 +49,18 @@ def begun(fleet: Fleet, name: str, times: int) -> None:
 
 @pytest.mark.broker
 def test_of_a_killed_node_what_ran_and_what_was_ready_is_accepted_once_elsewhere(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
-    first = fleet.worker("first", 3, app="depot")
+    first = on_its_own(fleet, "first", 3)
     depot, coordinator = fleet.depot, fleet.depot.coordinator
     running = [coordinator.submit(f"r{i}", depot.held.s(f"r{i}")).id for i in range(3)]
     fleet.begun("r0", "r1", "r2")
     asked = coordinator.submit_many((f"k{i}", depot.work.s(f"k{i}")) for i in range(500))
     kill_all(first)
-    other = fleet.worker("other", 3, app="depot")
+    coordinator.undrain(OTHER)
     for i in range(3):
         begun(fleet, f"r{i}", 2)
         fleet.go(f"r{i}")
     found = [coordinator.wait(job_id, 40) for job_id in [*running, *(one.id for one in asked)]]
-    assert {(job.state, job.node) for job in found} == {("succeeded", other.name)}
+    assert {(job.state, job.node) for job in found} == {("succeeded", OTHER)}
     assert [(job.attempt, job.losses) for job in found] == [(2, 1)] * 3 + [(1, 0)] * 500
     ends = [stamp.name for stamp in fleet.stamps(what="end")]
     assert sorted(ends) == sorted([f"r{i}" for i in range(3)] + [f"k{i}" for i in range(500)])
@@ -65,15 +72,17 @@ def test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_
     """Where its message was acknowledged before it ran, it is nowhere. One with late acknowledgement comes again after
     an hour, when its attempt is long over: it does not run.
     """
-    fleet.configure(**SHORT)
-    first = fleet.worker("first", 2, app="depot")
+    first = on_its_own(fleet, "first")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
+    control = depot.app.control
+    control.cancel_consumer("depot", destination=[OTHER], reply=True)  # it takes no sub-task either
     parts = [[[task, "slow"]], [["work", "again"]]]
     job_id = coordinator.submit("k", depot.spread.s("parent", *parts)).id
     fleet.begun("parent", "slow")
     wait_until(lambda: coordinator.job(job_id).state == "parked", 20)
     kill_all(first)
-    other = fleet.worker("other", 2, app="depot")
+    coordinator.undrain(OTHER)
+    control.add_consumer("depot", destination=[OTHER], reply=True)
     store = coordinator.store
 
     def look() -> bool:
@@ -87,7 +96,7 @@ def test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_
     with depot.app.connection_for_write(transport_options={"visibility_timeout": 0}) as connection:
         connection.default_channel.qos.restore_visible(interval=1)
     if task == "late":
-        wait_until(lambda: "has come again, and does not run" in other.log.read_text(), 20, fleet.logs)
+        wait_until(lambda: "has come again, and does not run" in fleet.logs(), 20, fleet.logs)
     wait_until(lambda: fleet.messages() == 0, 20, fleet.logs)
     assert len(fleet.stamps("slow", "begin")) == 1
 
@@ -101,20 +110,20 @@ def test_a_node_that_was_cut_off_is_refused_what_went_on_elsewhere_and_keeps_wha
     shared = coordinator.submit("shared", depot.held.s("shared")).id
     own = coordinator.submit("own", depot.held.s("own"), needs=["far"]).id
     fleet.begun("shared", "own")
-    near = fleet.worker("near", 2, app="depot")
+    coordinator.undrain(OTHER)
     network.hold()
     begun(fleet, "shared", 2)
-    wait_until(lambda: fleet.nodes() == [near.name], 10, fleet.logs)
+    wait_until(lambda: fleet.nodes() == [OTHER], 10, fleet.logs)
     pass_server_time(fleet, 2 * TTL)
     assert coordinator.job(own).state == "ready"
     network.heal()
-    wait_until(lambda: sorted(fleet.nodes()) == [far.name, near.name], 30, fleet.logs)
+    wait_until(lambda: sorted(fleet.nodes()) == [far.name, OTHER], 30, fleet.logs)
     fleet.go("shared")
     wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
     assert coordinator.job(shared).state == "running"
     fleet.go("shared")
     job = coordinator.wait(shared, 20)
-    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", near.name, 2, 1)
+    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", OTHER, 2, 1)
     fleet.go("own")
     job = coordinator.wait(own, 20)
     assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", far.name, 1, 0)
@@ -128,7 +137,7 @@ def test_a_node_with_half_open_connections_trusts_no_lease_and_is_back_in_time(f
     depot, coordinator = fleet.depot, fleet.depot.coordinator
     job_id = coordinator.submit("ledger", depot.asks.s("job")).id
     fleet.begun("job")
-    near = fleet.worker("near", 2, app="depot")
+    coordinator.undrain(OTHER)
     network.swallow()
     begun(fleet, "job", 2)
     fleet.go("job")
@@ -142,12 +151,11 @@ def test_a_node_with_half_open_connections_trusts_no_lease_and_is_back_in_time(f
     assert server_seconds(fleet) - healed < 30
     wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
     job = coordinator.job(job_id)
-    assert (job.node, job.attempt, job.losses) == (near.name, 2, 1)
+    assert (job.node, job.attempt, job.losses) == (OTHER, 2, 1)
 
 
 def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_it_does_not(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
-    worker = fleet.worker("paused", 2, app="depot")
+    worker = on_its_own(fleet, "paused")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
     job_ids = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).id for i in range(2)]
     fleet.begun("job0", "job1")
@@ -157,27 +165,25 @@ def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_
         fleet.go(f"job{i}")
         job = coordinator.wait(job_id, 20)
         assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)
-    other = fleet.worker("other", 2, app="depot")
+    coordinator.undrain(OTHER)
     asked = server_seconds(fleet)
     waiting = coordinator.submit("other", depot.work.s("waiting")).id
-    assert coordinator.wait(waiting, 20).node == other.name
+    assert coordinator.wait(waiting, 20).node == OTHER
     assert server_seconds(fleet) - asked < 4, fleet.logs()
     worker.kill(signal.SIGCONT)
 
 
 def test_a_paused_warden_costs_its_jobs_nothing_while_nobody_else_takes_them(fleet: Fleet) -> None:
     """Main process and warden stand still, so the leases lapse; the only other node may not run the job."""
-    fleet.configure(**SHORT)
     worker = fleet.worker("paused", 2, app="depot", COORDINATOR_LABELS="gpu")
     depot, coordinator = fleet.depot, fleet.depot.coordinator
     job_id = coordinator.submit("ledger", depot.held.s("job"), needs=["gpu"]).id
     fleet.begun("job")
-    other = fleet.worker("other", 2, app="depot")
     still = [psutil.Process(worker.pid), worker.warden()]
     for process in still:
         process.suspend()
     wait_until(lambda: coordinator.job(job_id).state == "ready", 20, fleet.logs)
-    wait_until(lambda: fleet.nodes() == [other.name], 20, fleet.logs)
+    wait_until(lambda: fleet.nodes() == [OTHER], 20, fleet.logs)
     fleet.go("job")
     job = coordinator.wait(job_id, 20)
     assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", worker.name, 1, 0)
@@ -185,18 +191,3 @@ def test_a_paused_warden_costs_its_jobs_nothing_while_nobody_else_takes_them(fle
         process.resume()
     wait_until(lambda: worker.name in fleet.nodes(), 20, fleet.logs)
     assert len(fleet.stamps("job", "begin")) == 1
-
-
-def test_once_the_whole_fleet_was_killed_nobody_is_alive_until_a_node_starts(fleet: Fleet) -> None:
-    fleet.configure(**SHORT)
-    workers = [fleet.worker(name, app="depot") for name in ("one", "two")]
-    depot, coordinator = fleet.depot, fleet.depot.coordinator
-    ran = coordinator.submit("a", depot.work.s("ran")).id
-    assert coordinator.wait(ran, 20).state == "succeeded"
-    for worker in workers:
-        kill_all(worker)
-    wait_until(lambda: coordinator.nodes() == [], 10)
-    job_id = coordinator.submit("a", depot.work.s("late")).id
-    assert coordinator.why(job_id).codes == ["waiting.fleet"]
-    third = fleet.worker("three", app="depot")
-    assert coordinator.wait(job_id, 20).node == third.name
