@@ -1,17 +1,13 @@
 """What is promised when a process, a warden, a node dies under a job: real workers, real kills."""
 
 import os
-import re
 import signal
 from dataclasses import replace
-from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from coordinator.author import act_of
 from tests.fleet.mishaps import MODULE, tasks_of
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.installation import Stamp
@@ -41,11 +37,6 @@ def on_its_own(fleet: Fleet, name: str, *options: str, **environ: str) -> Worker
     worker = fleet.worker(name, 1, *options, **environ)
     fleet.coordinator.drain(OTHER, why="only the other one is to work")
     return worker
-
-
-def catches(process: psutil.Process, number: int) -> bool:
-    found = re.search(r"SigCgt:\t(\w+)", Path(f"/proc/{process.pid}/status").read_text())
-    return bool(found and int(found[1], 16) >> (number - 1) & 1)
 
 
 def server_us(fleet: Fleet) -> int:
@@ -162,69 +153,6 @@ def test_a_daemon_that_a_task_forked_keeps_no_dead_node_alive(fleet: Fleet) -> N
         assert fleet.nodes() == [OTHER]
     finally:
         daemon.kill()
-
-
-def test_a_clock_that_hangs_is_replaced_and_the_job_at_work_is_not_lost(fleet: Fleet) -> None:
-    worker = on_its_own(fleet, "hangs", COORDINATOR_TIMEOUT="0.25", COORDINATOR_LOCK_TTL="15", COORDINATOR_NODE_TTL="6")
-    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 12), job_id="long", max_losses=0)
-    fleet.begun("long")
-    hung, errands = worker.warden(), worker.errands()
-    hung.suspend()
-    gone, _ = psutil.wait_procs([hung, errands], 10)
-    assert len(gone) == 2
-    late = fleet.coordinator.submit("other", fleet.shop.fail.s("late"), max_attempts=2, retry_delay=0.1)
-    assert fleet.coordinator.wait("long", 30).state == "succeeded"
-    assert fleet.coordinator.wait(late.id, 30).attempt == 2
-    assert "the clock was silent" in fleet.logs()
-
-
-@pytest.mark.parametrize("pool", ["prefork", "solo"])
-def test_clock_and_errands_outlive_what_their_whole_group_is_sent_and_are_replaced_while_the_worker_ends(
-    fleet: Fleet, pool: str
-) -> None:
-    worker = fleet.worker("ends", 1, pool=pool, COORDINATOR_LOCK_TTL="6")
-    fleet.coordinator.drain(OTHER, why="only the other one is to work")
-    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 12), job_id="long", max_losses=0)
-    fleet.begun("long")
-    fleet.coordinator.undrain(OTHER)
-    beside = [worker.warden(), worker.errands()]
-    wait_until(lambda: all(catches(process, signal.SIGTERM) for process in beside), 20)  # they have begun
-    worker.kill(signal.SIGTERM)
-    for process in beside:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            process.send_signal(number)
-    wait_until(lambda: "Warm shutdown" in worker.log.read_text(), 20, fleet.logs)
-    assert psutil.wait_procs(beside, 0.5)[0] == []
-    beside[0].kill()
-    wait_until(lambda: [one for one in worker.wardens() if one != beside[0]], 5, fleet.logs)
-    assert fleet.coordinator.wait("long", 30).state == "succeeded"
-    worker.process.wait(30)
-    wait_until(lambda: fleet.nodes() == [OTHER], 10)
-
-
-@pytest.mark.parametrize("who", ["clock", "all"])
-def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) -> None:
-    """For longer than a lease. Alone: a job is claimed meanwhile. All: it goes on before the others."""
-    (worker,) = fleet.workers
-    clock = worker.warden()
-    others = [psutil.Process(worker.pid), *worker.children()] if who == "all" else []
-    if who == "clock":
-        clock.suspend()
-    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6), job_id="long", max_losses=0)
-    fleet.begun("long")
-    for process in (*others, clock):
-        process.suspend()
-    stopped = server_us(fleet)
-    acts, step = cycle(["1", "0"]), fleet.coordinator.store.step  # somebody takes steps: the leases' time goes on
-    wait_until(lambda: step("node_drain", "other", next(acts), act_of()) and server_us(fleet) - stopped > 4e6, 10)
-    clock.resume()
-    before = server_us(fleet)
-    wait_until(lambda: server_us(fleet) - before > 1e6, 5)
-    for process in others:
-        process.resume()
-    assert fleet.coordinator.wait("long", 30).state == "succeeded", fleet.logs()
-    assert clock.is_running()
-    assert "its lease ended" not in fleet.logs()
 
 
 def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet: Fleet) -> None:

@@ -1,14 +1,12 @@
-"""A node is killed, cut off, half connected or paused: what it held goes on once, and what it says late is refused."""
+"""A node is killed or paused: what it held goes on once, and what it says late is refused."""
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 
 from tests.harness.fleet import Fleet, Worker, kill_all, server_seconds
-from tests.harness.proxy import Proxy
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
@@ -16,19 +14,6 @@ TTL = 2.0
 SHORT: dict[str, Any] = {"lock_ttl": TTL, "node_ttl": 1.5, "sweep": 0.2, "heartbeat": 0.5, "timeout": 0.5}
 NODE = Node("depot", 3, settings=SHORT)
 OTHER = "one@test"
-
-
-@pytest.fixture
-def network(fleet: Fleet) -> Iterator[Proxy]:
-    """Between one node and both its broker and the coordinator's Redis."""
-    with Proxy(fleet.server.port) as between:
-        yield between
-
-
-def far_worker(fleet: Fleet, network: Proxy) -> Worker:
-    """A node with the label `far`, whose tasks' own notes take another way. The shared one is drained."""
-    urls = {"COORDINATOR_URL": network.url(0), "TEST_BROKER": network.url(1), "TEST_BACKEND": network.url(2)}
-    return on_its_own(fleet, "far", COORDINATOR_LABELS="far", **urls)
 
 
 def on_its_own(fleet: Fleet, name: str, concurrency: int = 2, **environ: str) -> Worker:
@@ -99,60 +84,6 @@ def test_a_sub_task_that_dies_with_its_node_is_a_loss_of_the_job_that_waits_for_
         wait_until(lambda: "has come again, and does not run" in fleet.logs(), 20, fleet.logs)
     wait_until(lambda: fleet.messages() == 0, 20, fleet.logs)
     assert len(fleet.stamps("slow", "begin")) == 1
-
-
-def test_a_node_that_was_cut_off_is_refused_what_went_on_elsewhere_and_keeps_what_did_not(
-    fleet: Fleet, network: Proxy
-) -> None:
-    """All that it sent while it was cut off arrives late, as over a network that is there again."""
-    far = far_worker(fleet, network)
-    depot, coordinator = fleet.depot, fleet.depot.coordinator
-    shared = coordinator.submit("shared", depot.held.s("shared")).id
-    own = coordinator.submit("own", depot.held.s("own"), needs=["far"]).id
-    fleet.begun("shared", "own")
-    coordinator.undrain(OTHER)
-    pass_server_time(fleet, 1)  # its clock has looked at both
-    network.hold()
-    begun(fleet, "shared", 2)
-    wait_until(lambda: fleet.nodes() == [OTHER], 10, fleet.logs)
-    pass_server_time(fleet, 2 * TTL)
-    assert coordinator.job(own).state == "ready"
-    network.heal()
-    wait_until(lambda: sorted(fleet.nodes()) == [far.name, OTHER], 30, fleet.logs)
-    fleet.go("shared")
-    wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
-    assert coordinator.job(shared).state == "running"
-    fleet.go("shared")
-    job = coordinator.wait(shared, 20)
-    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", OTHER, 2, 1)
-    fleet.go("own")
-    job = coordinator.wait(own, 20)
-    assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", far.name, 1, 0)
-    assert len(fleet.stamps("own", "begin")) == 1
-    again = coordinator.submit("again", depot.work.s("again"), needs=["far"]).id
-    assert coordinator.wait(again, 30).node == far.name
-
-
-def test_a_node_with_half_open_connections_trusts_no_lease_and_is_back_in_time(fleet: Fleet, network: Proxy) -> None:
-    far = far_worker(fleet, network)
-    depot, coordinator = fleet.depot, fleet.depot.coordinator
-    job_id = coordinator.submit("ledger", depot.asks.s("job")).id
-    fleet.begun("job")
-    coordinator.undrain(OTHER)
-    network.swallow()
-    begun(fleet, "job", 2)
-    fleet.go("job")
-    wait_until(lambda: fleet.stamps("job", "unknown"), 10, fleet.logs)
-    fleet.go("job")
-    assert coordinator.wait(job_id, 20).result == "trusted"
-    network.heal()
-    healed = server_seconds(fleet)
-    back = coordinator.submit("back", depot.work.s("back"), needs=["far"]).id
-    assert coordinator.wait(back, 40).node == far.name
-    assert server_seconds(fleet) - healed < 30
-    wait_until(lambda: "outcome refused, lost" in far.log.read_text(), 30, fleet.logs)
-    job = coordinator.job(job_id)
-    assert (job.node, job.attempt, job.losses) == (OTHER, 2, 1)
 
 
 def test_children_of_a_paused_main_process_keep_their_jobs_and_others_take_what_it_does_not(fleet: Fleet) -> None:
