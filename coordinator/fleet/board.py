@@ -187,13 +187,17 @@ class Board:
                 return Notice(state, token, float(begun), float(limit), job_id=job_id, task=task)
         return Notice("unknown")
 
+    def notices(self) -> list[tuple[str, Notice]]:
+        """The notice of each runner."""
+        with suppress(FileNotFoundError):
+            paths = sorted(self.folder.iterdir())
+            return [(path.name, self.read(path.name)) for path in paths if _is_notice(path)]
+        return []
+
     def at_work(self) -> list[tuple[int, Notice]]:
         """The notices of all bodies that run now, each with the pid of its process."""
-        with suppress(FileNotFoundError):
-            names = [path.name for path in self.folder.iterdir() if path.name.count(".") == 2]
-            notices = [(int(name.partition(".")[0]), self.read(name)) for name in sorted(names)]
-            return [(pid, notice) for pid, notice in notices if notice.state == "begun"]
-        return []
+        begun = ((runner, notice) for runner, notice in self.notices() if notice.state == "begun")
+        return [(int(runner.partition(".")[0]), notice) for runner, notice in begun]
 
     def remove(self, runner: str) -> None:
         (self.folder / runner).unlink(missing_ok=True)
@@ -202,7 +206,7 @@ class Board:
         """Remove the notices of dead processes, and old ones of failed runners that no clock has removed."""
         with suppress(FileNotFoundError):
             for path in self.folder.iterdir():
-                if path.name.count(".") == 2 and path.suffix != ENDING and (_is_gone(path) or self._is_stale(path)):
+                if _is_notice(path) and (_is_gone(path) or self._is_stale(path)):
                     path.unlink(missing_ok=True)
 
     def _is_stale(self, path: Path) -> bool:
@@ -224,6 +228,10 @@ def _shared(path: Path, size: int) -> mmap.mmap:
         return mmap.mmap(file, size)
     finally:
         os.close(file)
+
+
+def _is_notice(path: Path) -> bool:
+    return path.name.count(".") == 2 and path.suffix != ENDING
 
 
 def _is_gone(path: Path) -> bool:

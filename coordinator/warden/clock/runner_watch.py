@@ -79,7 +79,6 @@ class RunnerWatch:
         self.long_runs = LongRuns(self.settings.long_run)
         self._renewed: dict[str, int] = {}  # token: last renewal, in ms of the installation's clock
         self._now = self._looked = 0  # in the same ms: this look, and the last complete one
-        self._living: list[WorkEntry] = []  # at the last look
         self._signalled: dict[str, int] = {}  # token whose process a signal ended: the worker's looks then
 
     def entries(self) -> list[WorkEntry]:
@@ -121,7 +120,6 @@ class RunnerWatch:
             elif condition == "alive" or stood_still:
                 living.append(entry)
         self.board.clean()
-        self._living = living
         self._renew(living, 0 if stood_still else now)
         self._looked = now
         for entry in self.long_runs.due(living, now / 1000):
@@ -133,9 +131,12 @@ class RunnerWatch:
 
     def reclaim(self) -> None:
         """Renew the leases of processes that went on while the node counted as dead, unless another node has the job
-        by now. The node registers only after that, so that no runner here gets a job before.
+        by now. The node registers only after that, so that no runner here gets a job before. Redis has forgotten what
+        they hold; the board says which bodies run, or have ended and could not tell it.
         """
-        self._extend([entry for entry in self._living if processes.condition(entry.process) == "alive"])
+        bodies = [(runner, one) for runner, one in self.board.notices() if one.state in ("begun", "ended")]
+        held = [WorkEntry(runner, notice.token, 0, notice.job_id) for runner, notice in bodies]
+        self._extend([entry for entry in held if processes.condition(entry.process) == "alive"])
 
     def leave(self) -> None:
         """The worker is gone: kill its processes, and put their jobs back."""

@@ -204,14 +204,22 @@ def test_a_node_that_was_declared_dead_registers_again_at_once(clock: Clock) -> 
     assert node.capacity == 9
 
 
+@pytest.mark.parametrize("ended", [False, True])
 def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung(
-    clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
+    redis_server: RedisServer, prefix: str, tmp_path: Path, sleeper: subprocess.Popen[bytes], ended: bool
 ) -> None:
+    """Its clock has not looked since they began."""
+    clock = clock_of(redis_server, prefix, board=tmp_path)
+    node = Puppet(clock.store)
     clock.step()
     node.submit("a", job_id="kept")
     node.submit("b", job_id="succeeded")
     kept, succeeded = (node.must_take(runner=runner_in(sleeper) + str(i)) for i in range(2))
-    clock.step()
+    for i, taken in enumerate((kept, succeeded)):
+        notice = clock.board.pen(runner_in(sleeper) + str(i))
+        notice.begin(taken.token, None, taken.id)
+        if ended:  # and Redis was away
+            notice.end()
     clock.store._client.zadd(clock.store.key("alive"), {"one": 1})
     node.lapse("kept", "succeeded")
     assert sorted(node.sweep()[0]) == ["kept", "succeeded"]
