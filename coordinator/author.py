@@ -75,6 +75,11 @@ def refuses_viewers(act: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def author_of(by: str | Author | None) -> Author:
+    """The author that an act names, else the one for whom this code runs."""
+    return by if isinstance(by, Author) else Author(by or author().name)
+
+
 def act_of(
     why: str = "", by: str | Author | None = None, ticket: str = "", *, about: Mapping[str, str] = MappingProxyType({}),
     **unknown: object,
@@ -85,12 +90,11 @@ def act_of(
     """
     if unknown:
         raise InvalidJob(f"this act takes why, by and ticket, not {', '.join(unknown)}")
-    who = by if isinstance(by, Author) else Author(by or author().name) if isinstance(by, str | None) else by
-    name = who.name if isinstance(who, Author) else who
-    for part, text in (("why", why), ("by", name), ("ticket", ticket)):
+    who = author_of(by)
+    for part, text in (("why", why), ("by", who.name), ("ticket", ticket)):
         if not isinstance(text, str) or len(text) > LONGEST:
             raise InvalidJob(f"{part} is text of at most {LONGEST} characters, not {text!r:.100}")
-    act: dict[str, str | bool] = {"why": why, "by": name, **about}
+    act: dict[str, str | bool] = {"why": why, "by": who.name, **about}
     if ticket:
         act["ticket"] = ticket
     if who.role == "system":

@@ -1,11 +1,8 @@
-"""What an operator reads of an error: one sentence, which says what to mend."""
+"""What people read of an error: one sentence, which says what to mend."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from kombu.exceptions import OperationalError
+from kombu.exceptions import OperationalError as BrokerAway
 from pydantic import ValidationError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 
 from coordinator import CoordinatorError
 from tasks.database import UnusableDatabase
@@ -13,11 +10,20 @@ from tasks.nodelist.stores import NodelistStoreAway
 
 # Errors with a sentence of their own; a document of XML that cannot be read is a ValueError.
 _PLAIN = (ImportError, NodelistStoreAway, OSError, OverflowError, UnusableDatabase, ValueError)
+_AWAY = (BrokerAway, InterfaceError, InternalError, NodelistStoreAway, OperationalError)
 
 
-def sentence(error: Exception) -> str | None:
-    """None for an error that is a fault of ours: its traceback says more."""
-    if isinstance(error, OperationalError):
+def plain(error: Exception) -> Exception | None:
+    """The error for people: a ConnectionError where something is away. None for a fault of ours, of which a traceback
+    says more.
+    """
+    if isinstance(error, CoordinatorError | BrokenPipeError) or (text := _sentence(error)) is None:
+        return None
+    return ConnectionError(text) if isinstance(error, _AWAY) else CoordinatorError(text)
+
+
+def _sentence(error: Exception) -> str | None:
+    if isinstance(error, BrokerAway):
         return f"the broker: {error}. Is it running? CELERY_BROKER_URL holds its address"
     if isinstance(error, ValidationError):
         first = error.errors()[0]
@@ -26,16 +32,3 @@ def sentence(error: Exception) -> str | None:
     if isinstance(error, SQLAlchemyError):
         return f"the database: {str(getattr(error, 'orig', None) or error).splitlines()[0]}"
     return str(error) if isinstance(error, _PLAIN) else None
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Turn an error that is meant for people into a CoordinatorError, which the command prints in one line."""
-    try:
-        yield
-    except (CoordinatorError, BrokenPipeError):
-        raise
-    except Exception as error:
-        if (text := sentence(error)) is None:
-            raise
-        raise CoordinatorError(text) from error

@@ -10,23 +10,26 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import update_wrapper
+from operator import attrgetter
 from typing import Literal, TypeVar, cast
 
 import click
 
 from coordinator.cli.filters import filtered
-from coordinator.cli.format import as_json, fitted, listing, more, table
+from coordinator.cli.format import as_json, fitted, named, print_list, table
 from coordinator.cli.session import Wrong, act_options, json_option, paged, session_of, with_app, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.client import acts
 from coordinator.client.acts import Done, counted
 from coordinator.client.coordinator import Coordinator
+from coordinator.cursor import page
 from coordinator.diagnosis.summary import Summary
 from coordinator.errors import StoreRefused, StoreUnavailable, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.search import FILTERS
 from coordinator.jobs.submission import Submission
+from coordinator.jobs.trail import Action
 from coordinator.lanes.bulk import LANE_VERBS, ActingOn, Verb
 from coordinator.lanes.client import ENDS
 from coordinator.lanes.plan import Plan
@@ -336,14 +339,14 @@ _holder = click.option(
 @with_coordinator
 def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thing: str | None, as_json_: bool) -> None:
     """List what operators did: who, when, on what and why, the newest first."""
-    listed = coordinator.actions(most, after, by=by, thing=thing)
-    heads = ("when", "by", "act", "thing", "before", "after", "ticket", "why")
-    rows = (
-        (one.at, one.by, one.act, shown_lane(one.thing), one.before, one.after, one.ticket, one.why) for one in listed
-    )
-    after = listed[-1].id if len(listed) == most else ""
-    click.echo(listing("actions", listed, after) if as_json_ else table(heads, rows))
-    more(after)
+    listed, after = page(coordinator.actions(most + 1, after, by=by, thing=thing), most, attrgetter("id"))
+    columns: dict[str, Callable[[Action], object]] = {
+        "when": lambda action: action.at,
+        **named("by", "act"),
+        "thing": lambda action: shown_lane(action.thing),
+        **named("before", "after", "ticket", "why"),
+    }
+    print_list("actions", listed, columns, as_json_, after)
 
 
 @click.command("show")

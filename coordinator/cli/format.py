@@ -7,8 +7,9 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import PurePath
 from shlex import quote
 from textwrap import wrap
@@ -150,21 +151,30 @@ def visible(text: str) -> str:
     return _STEERS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def listing(noun: str, rows: Iterable[object], after: str | None = "", **more: object) -> str:
-    """The JSON of a list, of one shape: the rows under their noun, and the cursor of the next page, null at the end."""
-    return as_json({noun: [*rows], **more, "after": after or None})
-
-
-def more(after: str | None) -> None:
-    """Say how the next page is asked for, beside the output."""
+def print_list(
+    noun: str, rows: Sequence[T], columns: Mapping[str, Callable[[T], object]], as_json_: bool, after: str | None = "",
+    value: Callable[[T], object] = lambda row: row, **more: object,
+) -> None:  # fmt: skip
+    """Print a list as a table, or as JSON of one shape: the rows under their noun, and the cursor of the next page,
+    null at the end. Stderr says how the next page is asked for. `value`: of a row, and `more`: for JSON.
+    """
+    if as_json_:
+        click.echo(as_json({noun: [_by_name(value(row)) for row in rows], **more, "after": after or None}))
+    else:
+        click.echo(table([*columns], ([cell(row) for cell in columns.values()] for row in rows)))
     if after:
         click.echo(f"more: --after {quote(after)}", err=True)
 
 
-def page(rows: Iterable[T], name: Callable[[T], str], most: int, after: str) -> tuple[list[T], str]:
-    """The first `most` rows behind the name `after`, of rows in the order of their names; and the next cursor."""
-    left = [row for row in rows if name(row) > after]
-    return left[:most], name(left[most - 1]) if len(left) > most else ""
+def named(*names: str, **under: str) -> dict[str, Callable[[object], object]]:
+    """Columns that show attributes: under their own names, or `under` others."""
+    heads = dict(zip(names, names, strict=True)) | under
+    return {head.replace("_", " "): attrgetter(name) for head, name in heads.items()}
+
+
+def _by_name(value: object) -> object:
+    """A named tuple as an object, which JSON would have as a list."""
+    return value._asdict() if hasattr(value, "_asdict") else value
 
 
 def as_json(value: object, indent: int | None = 2) -> str:

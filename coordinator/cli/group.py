@@ -1,4 +1,4 @@
-"""The group of all commands of `coordinator …`: the library's and the app's, and the text of their errors."""
+"""The groups of commands of `coordinator …`: of all, the library's and the app's, with the text of their errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from shlex import quote
 
 import click
 
-from coordinator.cli.session import WHICH_APP, Wrong, session_of
+from coordinator.cli.session import WHICH_APP, Session, Wrong, session_of
 from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreUnavailable, UnknownEntry, UnknownJob
+from coordinator.extension import plainly
 
 
 class Commands(click.Group):
@@ -27,8 +28,11 @@ class Commands(click.Group):
             raise Wrong(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it{again}") from error
         except (InvalidJob, SettingsError, UnknownEntry, UnknownJob) as error:
             raise Wrong(str(error)) from error
-        except CoordinatorError as error:
-            raise click.ClickException(str(error)) from error
+        except Exception as error:
+            said = plainly(error, ctx.obj.extensions if isinstance(ctx.obj, Session) else ())
+            if said is error and not isinstance(error, CoordinatorError):
+                raise
+            raise click.ClickException(str(said)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         try:
@@ -52,3 +56,14 @@ class Commands(click.Group):
         session = session_of(ctx)
         own = session.coordinator.extensions if session.app is not None else []
         return {command.name: command for one in own for command in one.commands if command.name}
+
+
+class ShowByName(click.Group):
+    """A group that shows the thing named by its first argument, if that is no command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)

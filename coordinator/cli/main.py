@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
+from operator import attrgetter
 from typing import Unpack
 
 import click
@@ -18,22 +20,26 @@ from coordinator.cli import actions
 from coordinator.cli.actions import command_of
 from coordinator.cli.dashboard import dashboard
 from coordinator.cli.filters import filtered
-from coordinator.cli.format import as_json, fitted, listing, more, page, pairs, table, text
-from coordinator.cli.group import Commands
+from coordinator.cli.format import as_json, fitted, named, pairs, print_list, table, text
+from coordinator.cli.group import Commands, ShowByName
 from coordinator.cli.refused import refused
-from coordinator.cli.schedule import ShowByName, schedule
+from coordinator.cli.schedule import schedule
 from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_app, with_coordinator
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
+from coordinator.cursor import page
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.status import Status, status_of
-from coordinator.fleet.nodes import Nodes
-from coordinator.jobs.instances import shown_lane
+from coordinator.fleet.nodes import Node, Nodes
+from coordinator.jobs.instances import GrabRecord, shown_lane
 from coordinator.jobs.rates import Span
+from coordinator.jobs.record import Job
 from coordinator.jobs.search import JobFilter
 from coordinator.jobs.states import LaneState
+from coordinator.lanes.view import Lane
+from coordinator.store.library import Loaded
 from coordinator.store.times import span_text
 from coordinator.version import VERSION
 
@@ -135,7 +141,7 @@ def check(ctx: click.Context, as_json_: bool) -> None:
 
 def _show_findings(found: list[Finding], as_json_: bool) -> None:
     if as_json_:
-        click.echo(listing("findings", found))
+        print_list("findings", found, {}, as_json_)
     for finding in () if as_json_ else found:
         click.secho(fitted(str(finding)), fg=COLORS[finding.level])
         if finding.fix:
@@ -187,19 +193,18 @@ def jobs(coordinator: Coordinator, most: int, after: str, as_json_: bool, **want
     if as_json_:
         click.echo(as_json(found))
         return
-    heads = ("id", "state", "keys", "task", "attempt", "progress", "node", "submitted", "ended")
-    rows = (
-        (
-            *(job.id, job.state + " (damaged)" * bool(job.damaged)),
-            *(tuple(map(shown_lane, job.keys)), job.task or "(lock)", job.attempt),
-            *(progress(job), job.node, job.submitted, job.ended),
-        )
-        for job in found.jobs
-    )
-    click.echo(table(heads, rows))
+    columns: dict[str, Callable[[Job], object]] = {
+        "id": lambda job: job.id,
+        "state": lambda job: job.state + " (damaged)" * bool(job.damaged),
+        "keys": lambda job: tuple(map(shown_lane, job.keys)),
+        "task": lambda job: job.task or "(lock)",
+        "attempt": lambda job: job.attempt,
+        "progress": progress,
+        **named("node", "submitted", "ended"),
+    }
+    print_list("jobs", found.jobs, columns, False, found.after)
     if not found.complete:
         click.echo(f"looked at {found.searched} jobs, not at all", err=True)
-    more(found.after)
 
 
 @cli.command()
@@ -215,20 +220,17 @@ def lanes(
 
     PREFIX: only lanes whose keys begin so.
     """
-    listed = coordinator.lanes(prefix, state, most, after)
-    heads = ("key", "state", "held by", "in line", "limit", "paused", "first")
-    rows = (
-        (
-            *(shown_lane(lane.key), lane.state),
-            *(", ".join(f"{holder} since {text(holder.since)}" for holder in lane.holders), lane.length),
-            f"{lane.limit} {act_text(lane.limited)}" if lane.limited else None,
-            *(act_text(lane.pause), lane.jobs[0] if lane.jobs else None),
-        )
-        for lane in listed
-    )
-    after = listed[-1].key if len(listed) == most else ""
-    click.echo(listing("lanes", listed, after) if as_json_ else table(heads, rows))
-    more(after)
+    listed, after = page(coordinator.lanes(prefix, state, most + 1, after), most, attrgetter("key"))
+    columns: dict[str, Callable[[Lane], object]] = {
+        "key": lambda lane: shown_lane(lane.key),
+        "state": lambda lane: lane.state,
+        "held by": lambda lane: ", ".join(f"{holder} since {text(holder.since)}" for holder in lane.holders),
+        "in line": lambda lane: lane.length,
+        "limit": lambda lane: f"{lane.limit} {act_text(lane.limited)}" if lane.limited else None,
+        "paused": lambda lane: act_text(lane.pause),
+        "first": lambda lane: lane.jobs[0] if lane.jobs else None,
+    }
+    print_list("lanes", listed, columns, as_json_, after)
 
 
 @cli.command()
@@ -282,21 +284,16 @@ grabs.add_command(
 def _show_grabs(
     coordinator: Coordinator, key: str | None, most: int, after: str, history: bool, as_json_: bool
 ) -> None:
-    instances = coordinator.grabs(key, most, after)
-    heads = ("key", "instance", "winner", "host", "state", "attempt", "started", "ended", "why")
-    rows = (
-        (
-            *(grab.key, grab.instance),
-            *((grab.winner.identifier, grab.winner.place) if grab.winner else ("", "")),
-            *(grab.state, grab.attempt, grab.started, grab.ended),
-            grab.value if grab.state in ("failed", "abandoned") else None,
-        )
-        for last in instances
-        for grab in ((last, *last.earlier) if history else (last,))
-    )
-    after = instances[-1].cursor if len(instances) == most else ""
-    click.echo(listing("grabs", map(asdict, instances), after) if as_json_ else table(heads, rows))
-    more(after)
+    instances, after = page(coordinator.grabs(key, most + 1, after), most, attrgetter("cursor"))
+    every = [grab for last in instances for grab in ((last, *last.earlier) if history else (last,))]
+    columns: dict[str, Callable[[GrabRecord], object]] = {
+        **named("key", "instance"),
+        "winner": lambda grab: grab.winner and grab.winner.identifier,
+        "host": lambda grab: grab.winner and grab.winner.place,
+        **named("state", "attempt", "started", "ended"),
+        "why": lambda grab: grab.value if grab.state in ("failed", "abandoned") else None,
+    }
+    print_list("grabs", instances if as_json_ else every, columns, as_json_, after)
 
 
 @cli.group(invoke_without_command=True)
@@ -306,12 +303,18 @@ def _show_grabs(
 def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> None:
     """List the living nodes; show or drain one of them."""
     every = Nodes(coordinator.store).all()
-    living, after = page((node for node in every if node.alive), lambda node: node.name, most, after)
-    heads = ("node", "slots", "running", "rung", "ordinary", "load", "memory", "score", "version", "queues", "labels")
-    fields = ("name", "capacity", *heads[2:])
-    rows = ((*(_shortened(getattr(node, name)) for name in fields), drained(node)) for node in living)
-    click.echo(listing("nodes", living, after) if as_json_ else table((*heads, "drained"), rows))
-    more(after)
+    living = [node for node in every if node.alive]
+    shown, after = page([node for node in living if node.name > after], most, attrgetter("name"))
+    columns: dict[str, Callable[[Node], object]] = {
+        **named(node="name", slots="capacity"),
+        **named("running", "rung", "ordinary"),
+        "load": lambda node: round(node.load, 3),
+        "memory": lambda node: round(node.memory, 3),
+        "score": lambda node: node.score and round(node.score, 3),
+        **named("version", "queues", "labels"),
+        "drained": drained,
+    }
+    print_list("nodes", shown, columns, as_json_, after)
     for node in every:
         if not node.alive:
             click.echo(f"gone: {node.name}; the next living node takes over its jobs", err=True)
@@ -319,12 +322,8 @@ def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> No
         for line in why(coordinator.store):
             click.echo(line, err=True)
     for name, act in Nodes(coordinator.store).drained().items():
-        if name not in [node.name for node in every if node.alive]:
+        if name not in [node.name for node in living]:
             click.echo(f"not alive, and drained when it comes: {name}, {act_text(act)}", err=True)
-
-
-def _shortened(value: object) -> object:
-    return round(value, 3) if isinstance(value, float) else value
 
 
 for command in actions.NODE_COMMANDS:
@@ -336,13 +335,13 @@ for command in actions.NODE_COMMANDS:
 @with_coordinator
 def libraries(coordinator: Coordinator, as_json_: bool) -> None:
     """The libraries of functions on the Redis server: of this version, of other versions, others'."""
-    listed = coordinator.store.libraries()
-    rows = (
-        (library.name, library.digest or None, "yes" if library.digest else "no", "this" if library.current else None)
-        for library in listed
-    )
-    as_dicts = (library._asdict() for library in listed)
-    click.echo(listing("libraries", as_dicts) if as_json_ else table(("library", "digest", "ours", "version"), rows))
+    columns: dict[str, Callable[[Loaded], object]] = {
+        "library": lambda library: library.name,
+        "digest": lambda library: library.digest,
+        "ours": lambda library: "yes" if library.digest else "no",
+        "version": lambda library: "this" if library.current else None,
+    }
+    print_list("libraries", coordinator.store.libraries(), columns, as_json_)
 
 
 @libraries.command("remove")

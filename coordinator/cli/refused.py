@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import click
 
 from coordinator.cli.actions import command_of
-from coordinator.cli.format import as_json, listing, more, pairs, table
-from coordinator.cli.schedule import ShowByName
+from coordinator.cli.format import as_json, named, pairs, print_list
+from coordinator.cli.group import ShowByName
 from coordinator.cli.session import Wrong, json_option, paged, with_coordinator
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
+from coordinator.cursor import page
 from coordinator.warden.inbox.queue import LETTERS
 
 
@@ -26,12 +29,9 @@ def refused(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> 
     ids = [one.id for one in found]
     if after and after not in ids:
         raise Wrong(acts.gone(after))
-    first = ids.index(after) + 1 if after else 0
-    listed, after = found[first : first + most], ids[first + most - 1] if len(found) > first + most else ""
-    rows = ((one.id, one.at, one.queue, one.node, one.reason, one.original) for one in listed)
-    heads = ("request", "refused", "queue", "node", "reason", "original")
-    click.echo(listing("refused", listed, after) if as_json_ else table(heads, rows))
-    more(after)
+    listed, after = page(found[ids.index(after) + 1 if after else 0 :], most, attrgetter("id"))
+    columns = named(request="id", refused="at") | named("queue", "node", "reason", "original")
+    print_list("refused", listed, columns, as_json_, after)
 
 
 @refused.command("show")

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
+from operator import attrgetter
 
 import click
 
 from coordinator.cli.actions import command_of
-from coordinator.cli.format import as_json, listing, more, pairs, table
+from coordinator.cli.format import as_json, pairs, print_list, table
+from coordinator.cli.group import ShowByName
 from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.cli.show import act_text
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
+from coordinator.cursor import page
 from coordinator.scheduler.entry_plan import number
 from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.steering import EntryStatus
 from coordinator.store.times import moment
-
-
-class ShowByName(click.Group):
-    """A group that shows the entry or key named by its first argument, if that is no command."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            args = ["show", *args]
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[NAME | COMMAND]")
@@ -40,14 +33,16 @@ def schedule(coordinator: Coordinator, most: int, after: str, prefix: str, as_js
 
     NAME: show this entry, its next instants and what became of the last ones.
     """
-    entries = coordinator.entries.all(prefix, most, after)
-    after = entries[-1].name if len(entries) == most else ""
-    heads = ("entry", "when", "next", "starts", "lane", "steered")
-    rows = (
-        (one.name, one.when, "paused" if one.paused else one.next, one.task, one.key, _steered(one)) for one in entries
-    )
-    click.echo(listing("entries", map(_entry, entries), after) if as_json_ else table(heads, rows))
-    more(after)
+    entries, after = page(coordinator.entries.all(prefix, most + 1, after), most, attrgetter("name"))
+    columns: dict[str, Callable[[EntryStatus], object]] = {
+        "entry": lambda entry: entry.name,
+        "when": lambda entry: entry.when,
+        "next": lambda entry: "paused" if entry.paused else entry.next,
+        "starts": lambda entry: entry.task,
+        "lane": lambda entry: entry.key,
+        "steered": _steered,
+    }
+    print_list("entries", entries, columns, as_json_, after, _entry)
 
 
 @schedule.command("show")

@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, update_wrapper
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +21,7 @@ from celery import Celery
 from celery.app.utils import find_app
 
 from coordinator.client.coordinator import Coordinator
+from coordinator.extension import Extension
 
 WHICH_APP = "name the app with -A or COORDINATOR_APP"
 
@@ -74,6 +75,11 @@ class Session:
         if not isinstance(coordinator, Coordinator):
             raise Wrong(f"the app {self.app_name!r} has no coordinator: write coordinator = Coordinator(app)")
         return coordinator
+
+    @property
+    def extensions(self) -> Sequence[Extension]:
+        """Those of a coordinator that is there already."""
+        return self.coordinator.extensions if "coordinator" in vars(self) else ()
 
     def close(self) -> None:
         if "coordinator" in vars(self):  # else there is nothing to close

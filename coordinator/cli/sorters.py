@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import click
 
 from coordinator.cli.actions import arguments_option, command_of, kwargs_option
-from coordinator.cli.format import listing, more, page, table
+from coordinator.cli.format import named, print_list
 from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
+from coordinator.cursor import page
 from coordinator.sorters.sorter import ORDERS
 
 
@@ -21,11 +24,10 @@ def sorters(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> 
 
     DUE: when a sorter puts its orders in line, unless more come.
     """
-    listed, after = page(coordinator.sorters(), lambda sorter: sorter.name, most, after)
-    rows = ((sorter.name, sorter.collected, sorter.flushing, sorter.first, sorter.due) for sorter in listed)
-    heads = ("sorter", "collected", "flushing", "first", "due")
-    click.echo(listing("sorters", listed, after) if as_json_ else table(heads, rows))
-    more(after)
+    behind = [sorter for sorter in coordinator.sorters() if sorter.name > after]
+    listed, after = page(behind, most, attrgetter("name"))
+    columns = named(sorter="name") | named("collected", "flushing", "first", "due")
+    print_list("sorters", listed, columns, as_json_, after)
 
 
 ORDER = (

@@ -9,10 +9,9 @@ from typing import cast
 
 from markupsafe import Markup, escape
 
-from coordinator.author import Acting
 from coordinator.client import acts
 from coordinator.dashboard.extend import Act, Asked, Field
-from coordinator.dashboard.show import job_link, url
+from coordinator.dashboard.show import job_link
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.search import FILTERS, JobFilter
@@ -29,18 +28,31 @@ _WORDS = {
     "paused": "is paused",
     "open": "goes on",
 }
-PRIORITY = Field("priority", "Priority", hint="-255 to 255; empty: as it is")
-LIMIT = Field("limit", "Jobs at once", default="1", hint="0 to 1000; 0 starts nothing")
-TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")))
 
 
-def _acting(asked: Asked) -> Acting:
-    return Acting(why=asked.text("why"), ticket=asked.text("ticket"))
+def _number(name: str, least: int, most: int) -> Callable[[Asked], int | None]:
+    """Reads a number that may be left empty."""
+    return lambda asked: asked.number(name, 0, least, most) if asked.text(name) else None
+
+
+def _arguments(asked: Asked) -> object:
+    try:
+        return json.loads(asked.text("args") or "[]")
+    except ValueError as error:
+        raise InvalidJob(f"the arguments are a JSON list: {error}") from error
+
+
+PRIORITY = Field("priority", "Priority", hint="-255 to 255; empty: as it is", read=_number("priority", -255, 255))
+LIMIT = Field("limit", "Jobs at once", default="1", hint="0 to 1000; 0 starts nothing",
+              read=lambda asked: asked.number("limit", 1, 0, 1000))  # fmt: skip
+ATTEMPT = Field("attempt", "Attempt", hint="only from the winner of this one; empty: from any",
+                read=_number("attempt", 0, 10**9))  # fmt: skip
+TO = Field("to", "Place", (("back", "last of its priority"), ("front", "first of its priority")), default="back")
 
 
 def plan_of(act: Act, asked: Asked) -> list[str]:
     """What an act would do, in words."""
-    return [*(act.plan(asked) if act.plan else [act.does(asked)])]
+    return [*(act.plan(asked) if act.plan else [act.sentence(asked)])]
 
 
 def _planned(call: Callable[[Asked], Plan]) -> Callable[[Asked], list[str]]:
@@ -80,31 +92,6 @@ def _words(asked: Asked, act: str, hit: Hit) -> str:
     return f"job {name} {does}"
 
 
-def _priority(asked: Asked) -> int | None:
-    return asked.number("priority", 0, -255, 255) if asked.text("priority") else None
-
-
-def _order_arguments(asked: Asked) -> object:
-    try:
-        return json.loads(asked.text("args") or "[]")
-    except ValueError as error:
-        raise InvalidJob(f"the arguments are a JSON list: {error}") from error
-
-
-# The values of a form that are no mere text.
-_VALUES: Mapping[str, Callable[[Asked], object]] = {
-    "args": _order_arguments,
-    "attempt": lambda asked: asked.number("attempt", 0, 0, 10**9) or None,
-    "limit": lambda asked: asked.number("limit", 1, 0, 1000),
-    "priority": _priority,
-    "to": lambda asked: asked.text("to") or "back",
-}
-
-
-def _value(asked: Asked, name: str) -> object:
-    return _VALUES[name](asked) if name in _VALUES else asked.text(name)
-
-
 def filter_of(asked: Asked) -> JobFilter:
     """The filter of jobs in an address."""
     return cast(JobFilter, {name: value for name in FILTERS if (value := asked.text(name))})
@@ -121,52 +108,38 @@ def _on_all(verb: Verb, thing: str, fields: Sequence[Field] = ()) -> Act:
     on_lanes = verb in LANE_VERBS
 
     def wanted(asked: Asked) -> ActingOn:
-        how: ActingOn = {"key": asked.text("key")} if on_lanes else cast(ActingOn, filter_of(asked))
-        return cast(ActingOn, how | {field.name: _value(asked, field.name) for field in fields})
+        named = {"key": asked.text("key")} if on_lanes else filter_of(asked)
+        return cast(ActingOn, {**named, **{field.name: field.value(asked) for field in fields}})
 
     def do(asked: Asked) -> Iterator[str | Progress]:
         done = 0
-        on = cast(ActingOn, {**wanted(asked), **_acting(asked)})
-        for progress in asked.coordinator.act(verb, **on):
+        for progress in asked.coordinator.act(verb, **cast(ActingOn, {**wanted(asked), **asked.acting()})):
             done = progress.done
             yield progress
         yield f"Done, on {done:,} {thing}{'s' * (done != 1)}."
 
-    def does(asked: Asked) -> str:
-        named = f"key {asked.text('key')}" if on_lanes else ", ".join(f"{k} {v}" for k, v in filter_of(asked).items())
-        return f"{verb.capitalize()} each {thing} that this finds: {named or 'nothing is named'}"
-
     def plan(asked: Asked) -> Plan:
         return asked.coordinator.act(verb, dry_run=True, **wanted(asked))
 
-    def back(asked: Asked) -> str:
-        if on_lanes:
-            return url("/lanes", prefix=asked.text("key").removesuffix("*"))
-        return url("/jobs", **{name: str(value) for name, value in filter_of(asked).items()})
-
-    return Act(f"{verb.capitalize()} all of these", ("key",) if on_lanes else FILTERS, does, do, back, _planned(plan),
-               fields, grave=verb in ("cancel", "release"), needs=int(on_lanes))  # fmt: skip
+    return Act(f"{verb.capitalize()} all of these", ("key",) if on_lanes else FILTERS,
+               f"{verb.capitalize()} each {thing} that this finds: {{all}}", do, "/lanes" if on_lanes else "/jobs",
+               _planned(plan), fields, grave=verb in ("cancel", "release"), needs=int(on_lanes))  # fmt: skip
 
 
 def _act(
-    do: Callable[..., acts.Done], title: str, thing: Sequence[str], does: str, path: str, fields: Sequence[Field] = (),
+    do: Callable[..., acts.Done], title: str, thing: Sequence[str], does: str, back: str, fields: Sequence[Field] = (),
     plan: Callable[[Asked], Sequence[str]] | None = None, grave: bool = False,
 ) -> Act:  # fmt: skip
-    """An act of `coordinator.client.acts`, which takes the names of its thing, then its fields.
-
-    `does`: what stands before the name of the thing. `path`: of the page to go on with.
-    """
-    names = (*thing, *(field.name for field in fields))
-    name = "instance" if "instance" in thing else thing[0]
+    """An act of `coordinator.client.acts`, which takes the values of its thing, then its fields."""
 
     def done(asked: Asked) -> Markup:
-        answer, text = do(asked.coordinator, *(_value(asked, one) for one in names), **_acting(asked))
+        values = (*map(asked.text, thing), *(field.value(asked) for field in fields))
+        answer, text = do(asked.coordinator, *values, **asked.acting())
         job_id = str(answer.get("id", ""))
         before, found, behind = text.rpartition(job_id) if job_id else (text, "", "")
         return escape(before) + (job_link(job_id, found) if found else "") + escape(f"{behind}.")
 
-    return Act(title, thing, lambda asked: f"{does} {shown_lane(asked.text(name))}", done,
-               lambda asked: url(path, **{thing[0]: asked.text(thing[0])}), plan, fields, grave)  # fmt: skip
+    return Act(title, thing, does, done, back, plan, fields, grave)
 
 
 def _retarget_plan(asked: Asked) -> list[str]:
@@ -176,10 +149,10 @@ def _retarget_plan(asked: Asked) -> list[str]:
 
 
 ACTS: Mapping[str, Act] = {
-    "cancel": _act(acts.cancel, "Cancel job", ["id"], "Ends the job, and rolls it back where it has a rollback: job",
-                   "/job", plan=_planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)),
-                   grave=True),
-    "retry": _act(acts.retry, "Retry", ["id"], "Starts it again: job", "/job", [TO],
+    "cancel": _act(acts.cancel, "Cancel job", ["id"],
+                   "Ends the job, and rolls it back where it has a rollback: job {id}", "/job",
+                   plan=_planned(lambda asked: asked.coordinator.cancel(asked.text("id"), dry_run=True)), grave=True),
+    "retry": _act(acts.retry, "Retry", ["id"], "Starts it again: job {id}", "/job", [TO],
                   _planned(lambda asked: asked.coordinator.retry(asked.text("id"), dry_run=True))),
     "cancel-all": _on_all("cancel", "job"),
     "retry-all": _on_all("retry", "job", [TO]),
@@ -188,34 +161,36 @@ ACTS: Mapping[str, Act] = {
     "pause-all": _on_all("pause", "lane"),
     "resume-all": _on_all("resume", "lane"),
     "limit-all": _on_all("limit", "lane", [LIMIT]),
-    "move": _act(acts.move, "Move", ["id"], "Gives another place in its lines to job", "/job", [TO, PRIORITY]),
+    "move": _act(acts.move, "Move", ["id"], "Gives another place in its lines to job {id}", "/job", [TO, PRIORITY]),
     "release": _act(acts.release, "Release", ["key", "holder"], "Takes the lane from its holder, which ends as "
-                    "cancelled, without rollback; the next job starts. Lane", "/lane", plan=_planned(
+                    "cancelled, without rollback; the next job starts. Lane {key}", "/lane", plan=_planned(
                         lambda asked: asked.coordinator.release(
                             asked.text("key"), holder=asked.text("holder"), dry_run=True)), grave=True),
-    "pause": _act(acts.pause, "Pause", ["key"], "Starts nothing more, until somebody resumes it. Lane", "/lane"),
-    "resume": _act(acts.resume, "Resume", ["key"], "Lets it go on: lane", "/lane"),
-    "limit": _act(acts.limit, "Limit", ["key"], "Lets so many jobs run at once in lane", "/lane", [LIMIT]),
-    "drain": _act(acts.drain, "Drain", ["name"], "Gives nothing new to it; its jobs end there. Node", "/node"),
-    "undrain": _act(acts.undrain, "Undrain", ["name"], "Gives work again to node", "/node"),
-    "entry-pause": _act(acts.pause_entry, "Pause", ["name"], "Sends no tick, until somebody resumes it. Entry",
+    "pause": _act(acts.pause, "Pause", ["key"], "Starts nothing more, until somebody resumes it. Lane {key}", "/lane"),
+    "resume": _act(acts.resume, "Resume", ["key"], "Lets it go on: lane {key}", "/lane"),
+    "limit": _act(acts.limit, "Limit", ["key"], "Lets so many jobs run at once in lane {key}", "/lane", [LIMIT]),
+    "drain": _act(acts.drain, "Drain", ["name"], "Gives nothing new to it; its jobs end there. Node {name}", "/node"),
+    "undrain": _act(acts.undrain, "Undrain", ["name"], "Gives work again to node {name}", "/node"),
+    "entry-pause": _act(acts.pause_entry, "Pause", ["name"], "Sends no tick, until somebody resumes it. Entry {name}",
                         "/entry"),
-    "entry-resume": _act(acts.resume_entry, "Resume", ["name"], "Sends ticks again: entry", "/entry"),
-    "entry-skip": _act(acts.skip_tick, "Skip the next", ["name"], "Leaves out the next instant of entry", "/entry"),
-    "entry-run": _act(acts.run_entry, "Run now", ["name"], "Runs once, out of turn: entry", "/entry"),
+    "entry-resume": _act(acts.resume_entry, "Resume", ["name"], "Sends ticks again: entry {name}", "/entry"),
+    "entry-skip": _act(acts.skip_tick, "Skip the next", ["name"], "Leaves out the next instant of entry {name}",
+                       "/entry"),
+    "entry-run": _act(acts.run_entry, "Run now", ["name"], "Runs once, out of turn: entry {name}", "/entry"),
     "entry-change": _act(acts.change_entry, "Change", ["name"],
-                         "Counts by another schedule until it is restored: entry", "/entry",
+                         "Counts by another schedule until it is restored: entry {name}", "/entry",
                          [Field("schedule", "Schedule", hint="sec min hour mday mon wday: 0 */5 * * * ?")]),
-    "entry-restore": _act(acts.restore_entry, "Restore", ["name"], "Has its own schedule again: entry", "/entry"),
-    "flush": _act(acts.flush, "Flush", ["name"], "Puts its orders in line now: sorter", "/sorters"),
-    "sorter-add": _act(acts.add_order, "Add an order", ["name"], "Adds an order to sorter", "/sorters", [
+    "entry-restore": _act(acts.restore_entry, "Restore", ["name"], "Has its own schedule again: entry {name}",
+                         "/entry"),
+    "flush": _act(acts.flush, "Flush", ["name"], "Puts its orders in line now: sorter {name}", "/sorters"),
+    "sorter-add": _act(acts.add_order, "Add an order", ["name"], "Adds an order to sorter {name}", "/sorters", [
         Field("order", "Order", hint="its id, by which it is sorted"), Field("key", "Key"), Field("task", "Task"),
-        Field("args", "Arguments", default="[]", hint="a JSON list")]),
-    "retarget": _act(acts.retarget, "Retarget", ["old"], "Gives another task to the jobs, not at work, of task",
+        Field("args", "Arguments", default="[]", hint="a JSON list", read=_arguments)]),
+    "retarget": _act(acts.retarget, "Retarget", ["old"], "Gives another task to the jobs, not at work, of task {old}",
                      "/jobs", [Field("new", "New task")], _retarget_plan),
-    "requeue": _act(acts.requeue, "Requeue", ["id"], "Puts it into its queue again: request", "/refused", [
+    "requeue": _act(acts.requeue, "Requeue", ["id"], "Puts it into its queue again: request {id}", "/refused", [
         Field("edited", "In its place", hint="this JSON; empty: the request as it was")]),
-    "discard": _act(acts.discard, "Discard", ["id"], "Forgets the request", "/refused", grave=True),
-    "release-grab": _act(acts.release_grab, "Release", ["key", "instance", "attempt"],
-                         "Takes it from its winner: instance", "/grabs", grave=True),
+    "discard": _act(acts.discard, "Discard", ["id"], "Forgets the request {id}", "/refused", grave=True),
+    "release-grab": _act(acts.release_grab, "Release", ["key", "instance"],
+                         "Takes it from its winner: instance {instance}", "/grabs", [ATTEMPT], grave=True),
 }  # fmt: skip

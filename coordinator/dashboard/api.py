@@ -183,7 +183,7 @@ def _reader(coordinator: Coordinator, function: Callable[[Asked], object], read:
         try:
             return await read(partial(function, asked))
         except Exception as error:
-            return _failed(error_page_of(error))
+            return _failed(error_page_of(error, coordinator.extensions))
 
     return answer
 
@@ -201,7 +201,7 @@ def _doer(coordinator: Coordinator, name: str, act: Act, read: Read, doings: Doi
                 return await read(lambda: ActAnswer(plan=acts.plan_of(act, asked)))
             doing = await doings.begin(act, asked, PATIENCE)
         except Exception as error:
-            return _failed(error_page_of(error))
+            return _failed(error_page_of(error, coordinator.extensions))
         if doing.trouble:
             return _failed(doing.trouble)
         return ActAnswer(done=plain(doing.said) or "It goes on.", doing="" if doing.over else doing.id)

@@ -172,7 +172,7 @@ class Site:
         try:
             return made() if look.visit and look.visit.form else await self.read(made)  # after an act, nothing is read
         except Exception as error:
-            page = trouble_page(error_page_of(error), *self._above(look.path))
+            page = trouble_page(error_page_of(error, self.coordinator.extensions), *self._above(look.path))
             return page.status, self._text(page, look, frame)
 
     def _text(self, page: Page, look: _Look, frame: str = "page.html") -> str:
@@ -211,7 +211,7 @@ class Site:
         if (act := self._acts.get(name)) is None:
             raise LookupError(f"there is no act {name}")
         about = {
-            "act": act, "name": name, "back": act.back(asked), "does": act.does(asked), "wrong": wrong,
+            "act": act, "name": name, "back": act.address(asked), "does": act.sentence(asked), "wrong": wrong,
             "plan": act.plan(asked) if act.plan and not wrong else (),
         }  # fmt: skip
         return Page("act.html", act.title, about, 400 if wrong else 200)

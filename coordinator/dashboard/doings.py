@@ -58,7 +58,7 @@ class Doings:
             raise InvalidJob("say why: others will read it")
         if sum(not one.over for one in self._known.values()) >= MOST:
             raise CoordinatorError(f"{MOST} acts go on: wait until one of them is over")
-        doing = Doing(uuid4().hex, act, act.back(asked))
+        doing = Doing(uuid4().hex, act, act.address(asked))
         self._known = dict([*self._known.items()][-_KEPT:]) | {doing.id: doing}
         context = copy_context()
         threading.Thread(target=context.run, args=(_do, doing, asked), daemon=True).start()
@@ -89,6 +89,6 @@ def _do(doing: Doing, asked: Asked) -> None:
             else:
                 doing.done, doing.total = step.done, step.total
     except Exception as error:
-        doing.trouble = error_page_of(error)
+        doing.trouble = error_page_of(error, asked.coordinator.extensions)
     finally:
         doing.future.set_result(None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coordinator import errors
+from coordinator.extension import Extension, plainly
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +22,9 @@ class ErrorPage:
     again: bool = False
 
 
-def error_page_of(error: Exception) -> ErrorPage:
+def error_page_of(error: Exception, extensions: Iterable[Extension] = ()) -> ErrorPage:
+    """`extensions`: they say what an error of theirs means to people."""
+    error = error if isinstance(error, TimeoutError) else plainly(error, extensions)
     text = str(error)
     if isinstance(error, errors.StoreRefused):
         return ErrorPage(503, "Redis refused", text, True)

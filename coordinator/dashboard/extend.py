@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from coordinator.author import Author
+from coordinator.author import Acting, Author
+from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob
+from coordinator.jobs.instances import shown_lane
 from coordinator.lanes.bulk import Progress
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ class Asked:
             pass
         raise InvalidJob(f"{name} is a whole number from {least} to {most}, not {value:.40}")
 
+    def acting(self) -> Acting:
+        """Give what an act takes. Its author is the one for whom this code runs."""
+        return Acting(why=self.text("why"), ticket=self.text("ticket"))
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -89,13 +95,21 @@ class Tab:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An input of an act's form. `choices`: (value, words); without any, it is a line of text."""
+    """An input of an act's form. `choices`: (value, words); without any, it is a line of text.
+
+    `read`: makes a value of what was sent, where it is no mere text; it raises InvalidJob for what is none.
+    """
 
     name: str
     label: str
     choices: Sequence[tuple[str, str]] = ()
     default: str = ""
     hint: str = ""
+    read: Callable[[Asked], object] | None = None
+
+    def value(self, asked: Asked) -> object:
+        """The value that was sent."""
+        return self.read(asked) if self.read else asked.text(self.name) or self.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +117,33 @@ class Act:
     """Something that an operator does to one thing.
 
     `title`: on the button. `thing`: the names of the values that say what it is done to; the page's link carries them.
-    `does`: a sentence about the thing. `do`: does it, with the reason in `why` and `ticket`, for the current author,
-    whose role the function that it calls checks; gives a sentence about what happened, or Markup. `plan`: the things
-    that would be hit, one line each. `back`: the page to go on with. `grave`: it ends or loses work.
-    `needs`: so many of `thing`, the first ones, must have a value. An act that takes long gives its progress first, an
-    object with `done` and `total`, as often as it likes, and then the sentence.
+    `does`: a sentence, in which `{id}` stands for the value of this name, and `{all}` for all of them. `do`: does it,
+    with `asked.acting()`, for the current author, whose role the function that it calls checks; gives a sentence about
+    what happened, or Markup. `back`: the path of the page to go on with, which has the same values in its address.
+    `plan`: the things that would be hit, one line each. `grave`: it ends or loses work. `needs`: so many of `thing`,
+    the first ones, must have a value. An act that takes long gives its progress first, an object with `done` and
+    `total`, as often as it likes, and then the sentence.
     """
 
     title: str
     thing: Sequence[str]
-    does: Callable[[Asked], str]
+    does: str
     do: Callable[[Asked], str | Iterable[str | Progress]]
-    back: Callable[[Asked], str]
+    back: str
     plan: Callable[[Asked], Sequence[str]] | None = None
     fields: Sequence[Field] = ()
     grave: bool = False
     needs: int = 1
+
+    def sentence(self, asked: Asked) -> str:
+        """What it does to the thing that was asked for."""
+        values = {name: shown_lane(asked.text(name)) for name in self.thing}
+        named = ", ".join(f"{name} {value}" for name, value in values.items() if value)
+        return self.does.format_map({**values, "all": named or "nothing is named"})
+
+    def address(self, asked: Asked) -> str:
+        """The page to go on with."""
+        return url(self.back, **{name: asked.text(name) for name in self.thing})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from coordinator.client.task_defaults import hidden_of
+from coordinator.cursor import page
 from coordinator.dashboard import hide
 from coordinator.dashboard.acts import filter_of, on_jobs
 from coordinator.dashboard.extend import Asked, Page, Tab, View
@@ -69,7 +71,8 @@ def _gone(c: Coordinator, living: Sequence[Node]) -> list[tuple[str, ActNote | N
 
 
 def lanes(asked: Asked) -> Page:
-    prefix, state, after, sort = (asked.text(name) for name in ("prefix", "state", "after", "sort"))
+    state, after, sort = (asked.text(name) for name in ("state", "after", "sort"))
+    prefix = asked.text("prefix") or asked.text("key").removesuffix("*")  # an act on all lanes comes back with its key
     if state and state not in STATES:
         raise InvalidJob(f"no state {state:.40}: a lane is {', '.join(STATES)}")
     if sort not in ("", *SORTS):
@@ -77,7 +80,8 @@ def lanes(asked: Asked) -> Page:
     c, wanted = asked.coordinator, cast("LaneState | None", state or None)
     if not sort:
         rows = c.lanes(prefix, wanted, ROWS + 1, after)
-        more, first, waits = rows[ROWS - 1].key if len(rows) > ROWS else "", rows[:ROWS], oldest(c.store, rows[:ROWS])
+        first, more = page(rows, ROWS, attrgetter("key"))
+        waits = oldest(c.store, first)
     else:
 
         def sorted_lanes() -> tuple[list[Lane], dict[str, tuple[str, datetime | None]]]:
@@ -91,7 +95,8 @@ def lanes(asked: Asked) -> Page:
         first, more = order[begin : begin + ROWS], str(begin + ROWS) if begin + ROWS < len(rows) else ""
     values = {
         "rows": first, "states": STATES, "more": more, "waits": waits, "sort": sort,
-        "cut": bool(sort) and len(rows) >= MOST_SORTED and MOST_SORTED, "all": prefix + "*" if prefix else "",
+        "begins": prefix, "cut": bool(sort) and len(rows) >= MOST_SORTED and MOST_SORTED,
+        "all": prefix + "*" if prefix else "",
     }  # fmt: skip
     return Page("lanes.html", "Lanes", values)
 
@@ -203,9 +208,9 @@ def entry(asked: Asked) -> Page:
 
 def actions(asked: Asked) -> Page:
     by, thing = asked.text("by") or None, asked.text("thing") or None
-    rows = asked.coordinator.actions(ROWS + 1, asked.text("after"), by=by, thing=thing)
-    more = rows[ROWS - 1].id if len(rows) > ROWS else ""
-    return Page("actions.html", "Actions", {"rows": rows[:ROWS], "more": more})
+    acts = asked.coordinator.actions(ROWS + 1, asked.text("after"), by=by, thing=thing)
+    rows, more = page(acts, ROWS, attrgetter("id"))
+    return Page("actions.html", "Actions", {"rows": rows, "more": more})
 
 
 def locks(asked: Asked) -> Page:
@@ -213,9 +218,9 @@ def locks(asked: Asked) -> Page:
 
 
 def grabs(asked: Asked) -> Page:
-    rows = asked.coordinator.grabs(asked.text("key") or None, ROWS + 1, asked.text("after"))
-    more = rows[ROWS - 1].cursor if len(rows) > ROWS else ""
-    return Page("grabs.html", "Grabs", {"rows": rows[:ROWS], "more": more})
+    found = asked.coordinator.grabs(asked.text("key") or None, ROWS + 1, asked.text("after"))
+    rows, more = page(found, ROWS, attrgetter("cursor"))
+    return Page("grabs.html", "Grabs", {"rows": rows, "more": more})
 
 
 def sorters(asked: Asked) -> Page:

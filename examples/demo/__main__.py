@@ -6,7 +6,7 @@ from types import ModuleType
 import click
 
 from coordinator import CoordinatorError
-from tasks.errors import plainly
+from tasks.errors import plain
 from tasks.local.machine import flower_port as port
 
 
@@ -26,15 +26,17 @@ def demo(
 ) -> None:
     """Show the service with three small members on this machine that keep changing, in one live table."""
     try:
-        with plainly():
-            if batches:
-                arrived = _batches().run(data, port(flower_port, no_flower), seconds)
-            else:
-                from examples.demo import federation  # tasks.app reads the environment
+        if batches:
+            arrived = _batches().run(data, port(flower_port, no_flower), seconds)
+        else:
+            from examples.demo import federation  # tasks.app reads the environment
 
-                arrived = federation.run(data, port(flower_port, no_flower), objects, seconds)
-    except CoordinatorError as error:
-        raise click.ClickException(str(error)) from error
+            arrived = federation.run(data, port(flower_port, no_flower), objects, seconds)
+    except Exception as error:
+        said = plain(error) or error
+        if not isinstance(said, CoordinatorError | ConnectionError):
+            raise
+        raise click.ClickException(str(said)) from error
     if not arrived:
         raise click.exceptions.Exit(1)
 

@@ -1,11 +1,13 @@
 """`coordinator catalog`: the objects harvested from a member."""
 
+from operator import itemgetter
+
 import click
 
-from coordinator.cli.format import listing, more, table
+from coordinator.cli.format import print_list
 from coordinator.cli.session import json_option, paged
+from coordinator.cursor import page
 from tasks.catalog.sightings import Sightings
-from tasks.errors import plainly
 from tasks.members import UnknownMember
 from tasks.service import service
 
@@ -16,7 +18,6 @@ from tasks.service import service
 @click.option("--gone", is_flag=True, help="Show the objects that the member has deleted.")
 @paged(100)
 @json_option
-@plainly()
 def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_json_: bool) -> None:
     """Show the objects harvested from a member that it still has."""
     here = service()
@@ -25,19 +26,12 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
         raise UnknownMember(member)
     if failed and gone:
         raise click.UsageError("--failed and --gone show different objects: take one of them")
-    heads: tuple[str, ...]
     if failed:
-        rows = [failure._asdict() for failure in here.catalog.failed(member, limit=most)]
-        heads = ("pid", "reason", "status", "tries", "failed_at", "next_try")
-    elif gone:
-        rows = [dict(row) for row in Sightings(here.catalog.engine).gone(member, after=after, limit=most)]
-        heads = ("pid", "gone_since", "modified", "format_id", "size")
+        rows, after = [failure._asdict() for failure in here.catalog.failed(member, limit=most)], ""
+        heads = ["pid", "reason", "status", "tries", "failed_at", "next_try"]
     else:
-        rows = [dict(row) for row in here.catalog.objects(member, after=after, limit=most)]
-        heads = ("pid", "modified", "format_id", "size", "algorithm", "checksum")
-    names = [head.replace("_", " ") for head in heads]
-    after = "" if failed or len(rows) < most else str(rows[-1]["pid"])
-    more(after)
-    click.echo(
-        listing("objects", rows, after) if as_json_ else table(names, ([row[head] for head in heads] for row in rows))
-    )
+        read = Sightings(here.catalog.engine).gone if gone else here.catalog.objects
+        found = [dict(row) for row in read(member, after=after, limit=most + 1)]
+        rows, after = page(found, most, lambda row: str(row["pid"]))
+        heads = ["pid", "modified", "format_id", "size", *(["gone_since"] if gone else ["algorithm", "checksum"])]
+    print_list("objects", rows, {head.replace("_", " "): itemgetter(head) for head in heads}, as_json_, after)

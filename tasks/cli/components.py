@@ -1,87 +1,67 @@
 """`coordinator components …`: the declared components, the items they work on, and one run of a component."""
 
+from copy import copy
+
 import click
 
-from coordinator.cli.format import as_json, listing, pairs, table
+from coordinator.cli.format import as_json, named, pairs, print_list, table
+from coordinator.cli.group import ShowByName
 from coordinator.cli.session import json_option
-from tasks.cli.errors import OneLine
 from tasks.components import by_hand, look
 from tasks.components.registry import Registry
 
 SHOWN = 5
 
 
-class Named(OneLine):
-    """`components NAME` shows that component; `show` is what it calls."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            args = ["show", *args]
-        return super().resolve_command(ctx, args)
+@click.group(cls=ShowByName, invoke_without_command=True, subcommand_metavar="[NAME [--working] | run NAME]")
+@json_option
+@click.pass_context
+def components(ctx: click.Context, as_json_: bool) -> None:
+    """Show each component: what it waits for, its last run, what it works on, or why it works on nothing."""
+    if ctx.invoked_subcommand:
+        return
+    here: Registry = ctx.obj
+    conditions = [look.condition(here, component) for component in here.all()]
+    if as_json_:
+        return print_list("components", conditions, {}, as_json_)
+    heads = "component", "waits for", "limit", "works on", "waiting", "eligible", "last run", "next"
+    click.echo(table(heads, [_row(condition) for condition in conditions]))
+    for condition in conditions:
+        for reason in condition["idle"]:
+            click.echo(f"{condition['component']} is idle: {reason}")
 
 
 def components_command(here: Registry) -> click.Group:
     """The command, for the components of an app."""
-
-    @click.group(cls=Named, invoke_without_command=True, subcommand_metavar="[NAME [--working] | run NAME]")
-    @json_option
-    @click.pass_context
-    def components(ctx: click.Context, as_json_: bool) -> None:
-        """Show each component: what it waits for, its last run, what it works on, or why it works on nothing."""
-        if ctx.invoked_subcommand:
-            return
-        conditions = [look.condition(here, component) for component in here.all()]
-        if as_json_:
-            return click.echo(listing("components", conditions))
-        heads = "component", "waits for", "limit", "works on", "waiting", "eligible", "last run", "next"
-        click.echo(table(heads, [_row(condition) for condition in conditions]))
-        for condition in conditions:
-            for reason in condition["idle"]:
-                click.echo(f"{condition['component']} is idle: {reason}")
-
-    components.add_command(_show(here))
-    components.add_command(_run(here))
-    return components
+    command = copy(components)
+    command.context_settings = {"obj": here}
+    return command
 
 
-def _show(here: Registry) -> click.Command:
-    @click.command(hidden=True)
-    @click.argument("name")
-    @click.option("--working", is_flag=True, help="Only the items that it works on now.")
-    @json_option
-    def show(name: str, working: bool, as_json_: bool) -> None:
-        """Show a component, or with --working the items that it works on."""
-        component = here[name]
-        items = look.working(here, component)
-        if working:
-            rows = [item._asdict() for item in items]
-            heads = ("item", "node", "job", "since")
-            shown = (
-                listing("working", rows) if as_json_ else table(heads, [[row[head] for head in heads] for row in rows])
-            )
-            click.echo(shown)
-            return
-        condition = look.condition(here, component)
-        lines = [(name, value) for name, value in condition.items() if name != "idle"]
-        reasons = [("idle", reason) for reason in condition["idle"]]
-        click.echo(as_json(condition) if as_json_ else pairs([*lines, *reasons]))
-
-    return show
+@components.command(hidden=True)
+@click.argument("name")
+@click.option("--working", is_flag=True, help="Only the items that it works on now.")
+@json_option
+@click.pass_obj
+def show(here: Registry, name: str, working: bool, as_json_: bool) -> None:
+    """Show a component, or with --working the items that it works on."""
+    component = here[name]
+    if working:
+        return print_list("working", look.working(here, component), named("item", "node", "job", "since"), as_json_)
+    condition = look.condition(here, component)
+    lines = [(name, value) for name, value in condition.items() if name != "idle"]
+    reasons = [("idle", reason) for reason in condition["idle"]]
+    click.echo(as_json(condition) if as_json_ else pairs([*lines, *reasons]))
 
 
-def _run(here: Registry) -> click.Command:
-    @click.command()
-    @click.argument("name")
-    @click.pass_context
-    def run(ctx: click.Context, name: str) -> None:
-        """Poll once and wait for all children. Status: 0 done or nothing to do, 1 an item failed, 2 could not work,
-        3 busy elsewhere.
-        """
-        ctx.exit(_ran(here, name))
-
-    return run
+@components.command()
+@click.argument("name")
+@click.pass_context
+def run(ctx: click.Context, name: str) -> None:
+    """Poll once and wait for all children. Status: 0 done or nothing to do, 1 an item failed, 2 could not work,
+    3 busy elsewhere.
+    """
+    ctx.exit(_ran(ctx.obj, name))
 
 
 def _ran(here: Registry, name: str) -> int:

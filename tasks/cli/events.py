@@ -2,12 +2,9 @@
 
 import click
 
-from coordinator.cli.format import listing, more, table
+from coordinator.cli.format import named, print_list
 from coordinator.cli.session import json_option
 from tasks import events as own
-from tasks.errors import plainly
-
-HEADS = ("number", "member", "pid", "kind", "at", "delivered")
 
 
 @click.command()
@@ -16,12 +13,9 @@ HEADS = ("number", "member", "pid", "kind", "at", "delivered")
     "--most", metavar="N", default=100, show_default=True, type=click.IntRange(1), help="Show at most so many."
 )
 @json_option
-@plainly()
 def events(after: int | None, most: int, as_json_: bool) -> None:
     """Show what became of objects, in the order in which it was stored: new, changed, archived, gone."""
     last, rows = own.last(), own.after(after, most)
     following = str(rows[-1].number) if rows and rows[-1].number < last else ""
-    more(following)
-    if as_json_:
-        return click.echo(listing("events", [row._asdict() for row in rows], following, last=last))
-    click.echo(table(HEADS, ([getattr(row, name) for name in HEADS] for row in rows)))
+    columns = named("number", "member", "pid", "kind", "at", "delivered")
+    print_list("events", rows, columns, as_json_, following, last=last)

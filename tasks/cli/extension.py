@@ -22,6 +22,13 @@ HELP = {
 }
 
 
+def errors(error: Exception) -> Exception | None:
+    """The error for people."""
+    from tasks.errors import plain
+
+    return plain(error)
+
+
 def batches(components: "Registry | Callable[[], Registry]") -> Extension:
     """The commands `items` and `components` for an app's components, `why --item`, and their pages."""
 
@@ -39,11 +46,9 @@ def batches(components: "Registry | Callable[[], Registry]") -> Extension:
         return components_command(here())
 
     def why(item: str) -> Why:
-        from tasks import errors
         from tasks.components import look
 
-        with errors.plainly():
-            return look.why(here(), item)
+        return look.why(here(), item)
 
     def pages() -> "Pages":
         from tasks.pages import batches as made
@@ -51,4 +56,4 @@ def batches(components: "Registry | Callable[[], Registry]") -> Extension:
         return made.pages(here())
 
     commands = (Later("items", HELP["items"], items), Later("components", HELP["components"], of_components))
-    return Extension("batches", commands=commands, why={"item": why}, pages=pages)
+    return Extension("batches", commands=commands, why={"item": why}, errors=errors, pages=pages)

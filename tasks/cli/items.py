@@ -3,6 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import indent
@@ -10,12 +11,11 @@ from typing import TypeVar
 
 import click
 
-from coordinator.cli.format import as_json, listing, more, pairs, table, text
+from coordinator.cli.format import as_json, named, pairs, print_list, text
 from coordinator.cli.session import act_options, json_option, paged
-from tasks.batches import ItemConditions, ItemEvent, Report
+from tasks.batches import Item, ItemConditions, ItemEvent, Report
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
-from tasks.cli.errors import OneLine
 from tasks.components import look
 from tasks.components.registry import Registry
 from tasks.database import Value
@@ -28,40 +28,38 @@ def types(name: str, says: str) -> Callable[[F], F]:
     return click.option(f"--{name}", multiple=True, metavar="TYPE", help=says)
 
 
+@click.group(invoke_without_command=True)
+@types("past", "Items whose newest event of this type is a success.")
+@types("failed", "Items whose newest event of this type is a failure.")
+@types("future", "Items without an event of this type.")
+@types("old", "Items without an event of this type, or with one from before their last change.")
+@types("type", "Items of this type.")
+@paged(100)
+@json_option
+@click.pass_context  # type: ignore[arg-type]
+def items(ctx: click.Context, after: str, most: int, as_json_: bool, **asked: tuple[str, ...]) -> None:
+    """Show items by what has happened to them, by priority, then age."""
+    if ctx.invoked_subcommand:
+        return
+    here: Registry = ctx.obj
+    wanted = ItemConditions(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
+    found = here.items.query(wanted, after or None, most)
+    columns: dict[str, Callable[[Item], object]] = {
+        "item": lambda item: item.id,
+        **named("type", "priority", "revision", "modified"),
+        "events": lambda item: _marks(_worst_first(here.items.events(item.id))),
+    }
+    print_list("items", found.items, columns, as_json_, found.next, broken=found.broken)
+    if found.broken and not as_json_:
+        names = ", ".join(map(ascii, found.broken))
+        click.echo(f"these rows cannot be read, and the log says why: {names}", err=True)
+
+
 def items_command(here: Registry) -> click.Group:
     """The command, for the components of an app."""
-
-    @click.group(cls=OneLine, invoke_without_command=True)
-    @types("past", "Items whose newest event of this type is a success.")
-    @types("failed", "Items whose newest event of this type is a failure.")
-    @types("future", "Items without an event of this type.")
-    @types("old", "Items without an event of this type, or with one from before their last change.")
-    @types("type", "Items of this type.")
-    @paged(100)
-    @json_option
-    @click.pass_context  # type: ignore[arg-type]
-    def items(ctx: click.Context, after: str, most: int, as_json_: bool, **asked: tuple[str, ...]) -> None:
-        """Show items by what has happened to them, by priority, then age."""
-        if ctx.invoked_subcommand:
-            return
-        wanted = ItemConditions(asked["past"], asked["failed"], asked["future"], asked["old"], asked["type"])
-        page = here.items.query(wanted, after or None, most)
-        if as_json_:
-            return click.echo(listing("items", page.items, page.next, broken=page.broken))
-        rows = []
-        for item in page.items:
-            marks = _marks(_worst_first(here.items.events(item.id)))
-            rows.append((item.id, item.type, item.priority, item.revision, item.modified, marks))
-        click.echo(table(("item", "type", "priority", "revision", "modified", "events"), rows))
-        if page.broken:
-            click.echo(
-                f"these rows cannot be read, and the log says why: {', '.join(map(ascii, page.broken))}", err=True
-            )
-        more(page.next)
-
-    for command in (*_looks(here), *_repairs(here), *_acts(here)):
-        items.add_command(command)
-    return items
+    command = copy(items)
+    command.context_settings = {"obj": here}
+    return command
 
 
 def _worst_first(events: list[ItemEvent]) -> list[ItemEvent]:
@@ -74,41 +72,41 @@ def _marks(events: list[ItemEvent]) -> str:
     return ", ".join(event.type if event.success else f"{event.type} FAILED" for event in events)
 
 
-def _looks(here: Registry) -> list[click.Command]:
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @click.option("--history", is_flag=True, help="With the events that a repair removed.")
-    @json_option
-    def show(item: str, history: bool, as_json_: bool) -> None:
-        """Show an item: its events and their reports, its round trips, and its orphaned results."""
-        found, events = here.items.item(item), here.items.events(item, history=history)
-        trips = [trip.id for trip in here.items.round_trips(found.batch) if trip.id != item]
-        orphans, working = here.items.orphans(item), look.at_work(here, item)
-        if as_json_:
-            whole = asdict(found) | {"events": events, "round_trips": trips, "orphans": orphans, "working": working}
-            click.echo(as_json(whole))
-            return
-        click.echo(pairs([*asdict(found).items(), ("other round trips", trips), ("now", working)]))
-        for event in events:
-            click.echo()
-            _show_event(event)
-        for orphan in orphans:
-            click.echo()
-            _show_orphan(orphan)
+@items.command()
+@click.argument("item", metavar="ID")
+@click.option("--history", is_flag=True, help="With the events that a repair removed.")
+@json_option
+@click.pass_obj
+def show(here: Registry, item: str, history: bool, as_json_: bool) -> None:
+    """Show an item: its events and their reports, its round trips, and its orphaned results."""
+    found, events = here.items.item(item), here.items.events(item, history=history)
+    trips = [trip.id for trip in here.items.round_trips(found.batch) if trip.id != item]
+    orphans, working = here.items.orphans(item), look.at_work(here, item)
+    if as_json_:
+        whole = asdict(found) | {"events": events, "round_trips": trips, "orphans": orphans, "working": working}
+        click.echo(as_json(whole))
+        return
+    click.echo(pairs([*asdict(found).items(), ("other round trips", trips), ("now", working)]))
+    for event in events:
+        click.echo()
+        _show_event(event)
+    for orphan in orphans:
+        click.echo()
+        _show_orphan(orphan)
 
-    @click.command()
-    @click.argument("item", metavar="[ID]", required=False)
-    @json_option
-    def orphans(item: str | None, as_json_: bool) -> None:
-        """Show finished work that had lost its item before it could store its event, the newest first."""
-        lost = here.items.orphans(item)
-        if as_json_:
-            return click.echo(listing("orphans", lost))
-        for orphan in lost:
-            click.echo(f"{orphan['item']!s}: ", nl=False)
-            _show_orphan(orphan)
 
-    return [show, orphans]
+@items.command()
+@click.argument("item", metavar="[ID]", required=False)
+@json_option
+@click.pass_obj
+def orphans(here: Registry, item: str | None, as_json_: bool) -> None:
+    """Show finished work that had lost its item before it could store its event, the newest first."""
+    lost = here.items.orphans(item)
+    if as_json_:
+        return print_list("orphans", lost, {}, as_json_)
+    for orphan in lost:
+        click.echo(f"{orphan['item']!s}: ", nl=False)
+        _show_orphan(orphan)
 
 
 def _show_orphan(orphan: Mapping[str, Value]) -> None:
@@ -140,109 +138,99 @@ def _show_report(report: Report) -> None:
         click.echo(f"  and {report.found - len(report.failures)} more failures")
 
 
-def _add(here: Registry) -> click.Command:
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @click.option("--type", "kind", default="batch", show_default=True, help="The type of the item.")
-    @click.option(
-        "--directory", type=click.Path(file_okay=False, resolve_path=True), help="Where it lies, for all nodes."
-    )
-    @click.option("--priority", type=click.IntRange(1, 9), help="1 goes first, 9 last, and none after 9.")
-    def add(item: str, kind: str, directory: str | None, priority: int | None) -> None:
-        """Register an item, so that components may work on it."""
-        look.register(here, item, kind, directory, priority)
-        click.echo(f"{item} is registered, a {kind}")
-
-    return add
+@items.command()
+@click.argument("item", metavar="ID")
+@click.option("--type", "kind", default="batch", show_default=True, help="The type of the item.")
+@click.option("--directory", type=click.Path(file_okay=False, resolve_path=True), help="Where it lies, for all nodes.")
+@click.option("--priority", type=click.IntRange(1, 9), help="1 goes first, 9 last, and none after 9.")
+@click.pass_obj
+def add(here: Registry, item: str, kind: str, directory: str | None, priority: int | None) -> None:
+    """Register an item, so that components may work on it."""
+    look.register(here, item, kind, directory, priority)
+    click.echo(f"{item} is registered, a {kind}")
 
 
-def _restart(here: Registry) -> click.Command:
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [the first failure].")
-    @click.option("--dry-run", is_flag=True, help="Only show the events that would be removed, and what starts then.")
-    @act_options
-    def restart(item: str, kind: str | None, dry_run: bool, why: str, by: str, ticket: str) -> None:
-        """Remove the first failure of an item and all that came from it: components do it again."""
-        removed = look.restart(here, item, kind, dry_run=dry_run, by=by, why=why, ticket=ticket)
-        for event in removed:
-            click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {shown(event.ended)}")
-        click.echo(look.starts(here, item, removed))
-        for event in look.repair(here, by).failures(item):
-            if event not in removed:
-                click.echo(f"{_marks([event])} of {shown(event.ended)} stays: it did not come from there", err=True)
-
-    return restart
+@items.command()
+@click.argument("item", metavar="ID")
+@click.option("--from", "kind", metavar="TYPE", help="Begin with this type of event  [the first failure].")
+@click.option("--dry-run", is_flag=True, help="Only show the events that would be removed, and what starts then.")
+@act_options
+@click.pass_obj
+def restart(here: Registry, item: str, kind: str | None, dry_run: bool, why: str, by: str, ticket: str) -> None:
+    """Remove the first failure of an item and all that came from it: components do it again."""
+    removed = look.restart(here, item, kind, dry_run=dry_run, by=by, why=why, ticket=ticket)
+    for event in removed:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {_marks([event])} of {shown(event.ended)}")
+    click.echo(look.starts(here, item, removed))
+    for event in look.repair(here, by).failures(item):
+        if event not in removed:
+            click.echo(f"{_marks([event])} of {shown(event.ended)} stays: it did not come from there", err=True)
 
 
-def _repairs(here: Registry) -> list[click.Command]:
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @click.argument("kind", metavar="TYPE")
-    @act_options
-    def remove(item: str, kind: str, why: str, by: str, ticket: str) -> None:
-        """Remove the events of one type; the history keeps them."""
-        for event in look.remove(here, item, kind, by=by, why=why, ticket=ticket):
-            click.echo(f"removed {_marks([event])} of {shown(event.ended)}")
-
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @click.argument("kind", metavar="TYPE")
-    @click.option("--failed", is_flag=True, help="The event is a failure.")
-    @act_options
-    def append(item: str, kind: str, failed: bool, why: str, by: str, ticket: str) -> None:
-        """Append an event by hand."""
-        look.append(here, item, kind, success=not failed, by=by, why=why, ticket=ticket)
-        click.echo(f"{item} has {kind}{' FAILED' if failed else ''}")
-
-    return [_add(here), _restart(here), remove, append]
+@items.command()
+@click.argument("item", metavar="ID")
+@click.argument("kind", metavar="TYPE")
+@act_options
+@click.pass_obj
+def remove(here: Registry, item: str, kind: str, why: str, by: str, ticket: str) -> None:
+    """Remove the events of one type; the history keeps them."""
+    for event in look.remove(here, item, kind, by=by, why=why, ticket=ticket):
+        click.echo(f"removed {_marks([event])} of {shown(event.ended)}")
 
 
-def _acts(here: Registry) -> list[click.Command]:
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @act_options
-    def stop(item: str, why: str, by: str, ticket: str) -> None:
-        """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
-        cancelled = look.stop(here, item, by=by, why=why, ticket=ticket)
-        click.echo(f"{item} is stopped; {cancelled} waiting jobs were cancelled")
-        if working := look.at_work(here, item):
-            click.echo(f"{working}: that goes on to its end", err=True)
-
-    @click.command()
-    @click.argument("item", metavar="ID")
-    @click.argument("priority", type=click.IntRange(1, 9), required=False)
-    @act_options
-    def prioritise(item: str, priority: int | None, why: str, by: str, ticket: str) -> None:
-        """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
-        moved = look.prioritise(here, item, priority, by=by, why=why, ticket=ticket)
-        click.echo(
-            f"{item} has {f'priority {priority}' if priority else 'no priority'}; {moved} waiting jobs were moved"
-        )
-
-    @click.command()
-    @click.argument("batch")
-    @act_options
-    def approve(batch: str, why: str, by: str, ticket: str) -> None:
-        """Approve the highest round trip of BATCH that is flagged."""
-        for item, outcome in look.approve(here, batch, by=by, why=why, ticket=ticket).items():
-            click.echo(f"{item} {outcome}")
-
-    return [stop, prioritise, approve, _watch(here)]
+@items.command()
+@click.argument("item", metavar="ID")
+@click.argument("kind", metavar="TYPE")
+@click.option("--failed", is_flag=True, help="The event is a failure.")
+@act_options
+@click.pass_obj
+def append(here: Registry, item: str, kind: str, failed: bool, why: str, by: str, ticket: str) -> None:
+    """Append an event by hand."""
+    look.append(here, item, kind, success=not failed, by=by, why=why, ticket=ticket)
+    click.echo(f"{item} has {kind}{' FAILED' if failed else ''}")
 
 
-def _watch(here: Registry) -> click.Command:
-    @click.command()
-    @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-    @click.option("--type", "kind", default="batch", show_default=True, help="The type of the items.")
-    @click.option(
-        "--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds to each look."
-    )
-    def watch(directory: Path, kind: str, poll: float) -> None:
-        """Take in deliveries, until Ctrl-C: directories <batch>-RT<n> that hold the file transfer_acknowledged."""
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-        Deliveries(here.items, directory, kind).watch(poll, stop)
+@items.command()
+@click.argument("item", metavar="ID")
+@act_options
+@click.pass_obj
+def stop(here: Registry, item: str, why: str, by: str, ticket: str) -> None:
+    """Stop an item for every component: nothing begins work on it, and what waits is cancelled."""
+    cancelled = look.stop(here, item, by=by, why=why, ticket=ticket)
+    click.echo(f"{item} is stopped; {cancelled} waiting jobs were cancelled")
+    if working := look.at_work(here, item):
+        click.echo(f"{working}: that goes on to its end", err=True)
 
-    return watch
+
+@items.command()
+@click.argument("item", metavar="ID")
+@click.argument("priority", type=click.IntRange(1, 9), required=False)
+@act_options
+@click.pass_obj
+def prioritise(here: Registry, item: str, priority: int | None, why: str, by: str, ticket: str) -> None:
+    """Give an item a priority, 1 to 9, or none; its waiting jobs move, too."""
+    moved = look.prioritise(here, item, priority, by=by, why=why, ticket=ticket)
+    click.echo(f"{item} has {f'priority {priority}' if priority else 'no priority'}; {moved} waiting jobs were moved")
+
+
+@items.command()
+@click.argument("batch")
+@act_options
+@click.pass_obj
+def approve(here: Registry, batch: str, why: str, by: str, ticket: str) -> None:
+    """Approve the highest round trip of BATCH that is flagged."""
+    for item, outcome in look.approve(here, batch, by=by, why=why, ticket=ticket).items():
+        click.echo(f"{item} {outcome}")
+
+
+@items.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--type", "kind", default="batch", show_default=True, help="The type of the items.")
+@click.option("--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds to each look.")
+@click.pass_obj
+def watch(here: Registry, directory: Path, kind: str, poll: float) -> None:
+    """Take in deliveries, until Ctrl-C: directories <batch>-RT<n> that hold the file transfer_acknowledged."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    Deliveries(here.items, directory, kind).watch(poll, stop)

@@ -9,7 +9,7 @@ from coordinator import Extension
 from coordinator.cli.later import Later
 from coordinator.diagnosis.cause import Why
 from tasks.app import coordinator, documents
-from tasks.cli.extension import batches
+from tasks.cli.extension import batches, errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,10 +38,9 @@ def _command(name: str) -> Later:
 
 
 def _why(member: str) -> Why:
-    from tasks import errors, members
+    from tasks import members
 
-    with errors.plainly():
-        return members.why(member)
+    return members.why(member)
 
 
 def _pages() -> "Pages":
@@ -74,6 +73,7 @@ coordinator.extend(
         commands=[_command(name) for name in HELP],
         why={"member": _why},
         findings=_findings,
+        errors=errors,
         metrics=documents.metrics,
         pages=_pages,
         mounts={"/cn": _members_app},

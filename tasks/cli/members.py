@@ -1,25 +1,25 @@
 """`coordinator members …`: the condition of each member, and the operator's changes of the list."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import update_wrapper
+from operator import attrgetter
 
 import click
 
 import tasks.members as own
-from coordinator.cli.format import listing, more, table
+from coordinator.cli.format import named, print_list
 from coordinator.cli.session import act_options, json_option, paged
+from coordinator.cursor import page
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
-from tasks.cli.errors import OneLine
 from tasks.description import ask, describe_members
 from tasks.member_node.check import NOBODY, Check, look
 from tasks.member_node.member import Member
 from tasks.service import service
 
 
-@click.group(cls=OneLine, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @paged(1000)
 @json_option
 @click.pass_context
@@ -27,18 +27,13 @@ def members(ctx: click.Context, most: int, after: str, as_json_: bool) -> None:
     """Show each member, and each that left: its state, objects, failures, last and next run."""
     if ctx.invoked_subcommand:
         return
-    conditions = own.conditions(service(), after, most + 1)
-    conditions, after = conditions[:most], conditions[most - 1].member if len(conditions) > most else ""
-    more(after)
-    if as_json_:
-        return click.echo(listing("members", map(asdict, conditions), after))
-    heads = ("member", "state", "last harvested", "objects", "gone", "failed", "next tick", "last run", "what is wrong")
-    fields = ("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick")
-    rows = (
-        [*(getattr(condition, name) for name in fields), _last_run(condition), _wrong(condition)]
-        for condition in conditions
-    )
-    click.echo(table(heads, rows))
+    conditions, after = page(own.conditions(service(), after, most + 1), most, attrgetter("member"))
+    columns: dict[str, Callable[[own.Condition], object]] = {
+        **named("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick"),
+        "last run": _last_run,
+        "what is wrong": _wrong,
+    }
+    print_list("members", conditions, columns, as_json_, after)
 
 
 def _last_run(condition: own.Condition) -> str | None:

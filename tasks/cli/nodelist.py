@@ -1,18 +1,17 @@
 """`coordinator nodelist …`: the list of members, its copies, and its history."""
 
 import time
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
 from coordinator import WaitTimeout
-from coordinator.cli.format import as_json, listing, pairs, table
+from coordinator.cli.format import as_json, named, pairs, print_list, table
 from coordinator.cli.session import json_option
 from tasks import nodelist_refresh as job
 from tasks.app import app, coordinator
-from tasks.cli.errors import OneLine
+from tasks.documents.document import Commit
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
 from tasks.nodelist.store_notes import Pending, in_few_lines, lacking, lacks
@@ -28,7 +27,7 @@ WRITING, LOOK = 10.0, 0.2  # seconds until the nodes have written to the store, 
 SHOWN = 3  # entries of a change that the table shows
 
 
-@click.group(cls=OneLine)
+@click.group()
 def nodelist() -> None:
     """The list of members."""
 
@@ -218,13 +217,12 @@ def _excused(verdict: Verdict, known: set[str]) -> tuple[list[str], list[str], l
 @json_option
 def history(as_json_: bool) -> None:
     """Show the last 100 changes, the newest first."""
-    history = service().nodelist.document.history()
-    rows = [(item.version, datetime.fromtimestamp(item.at, UTC), item.who, item.why, item.entries) for item in history]
-    if as_json_:
-        heads = ("version", "at", "who", "why", "entries")
-        return click.echo(listing("history", (dict(zip(heads, row, strict=True)) for row in rows)))
-    shown = ((*row, _few(entries)) for *row, entries in rows)
-    click.echo(table(("version", "when", "who", "why", "entries"), shown))
+    columns: dict[str, Callable[[Commit], object]] = {
+        **named("version", when="at"),
+        **named("who", "why"),
+        "entries": lambda commit: _few(commit.entries),
+    }
+    print_list("history", service().nodelist.document.history(), columns, as_json_)
 
 
 def _few(entries: tuple[str, ...]) -> str:

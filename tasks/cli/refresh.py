@@ -11,7 +11,6 @@ from tasks import members, requests
 from tasks.app import coordinator
 from tasks.catalog import one_object
 from tasks.cli.nodelist import still_lacking
-from tasks.errors import plainly
 from tasks.harvest.outcome import STORED
 from tasks.nodelist.protocol import WRITTEN
 from tasks.service import service
@@ -26,7 +25,6 @@ LOOK = 0.1
 @click.option("--complete", is_flag=True, help="All objects from the member's beginning that the catalog lacks.")
 @click.option("--wait", is_flag=True, help="Wait and show the progress; exit status 0 if it succeeds.")
 @act_options
-@plainly()
 def refresh(member: str, pid: str | None, complete: bool, wait: bool, why: str, by: str, ticket: str) -> None:
     """Synchronize MEMBER now."""
     job_id = members.refresh(member, pid, complete=complete, why=why, by=by, ticket=ticket)

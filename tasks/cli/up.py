@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from tasks.errors import plainly
 from tasks.local import machine as here
 
 
@@ -26,7 +25,6 @@ from tasks.local import machine as here
     "--flower-port", metavar="PORT", type=click.IntRange(1, 65535), help="Flower's port  [5555, or a free one]."
 )
 @click.option("--no-flower", is_flag=True, help="Run no Flower.")
-@plainly()
 def up(
     nodelist: Path | None,
     nodes: int,

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from coordinator.cli.session import listen
-from tasks.errors import plainly
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -19,7 +18,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--client-ca", type=_FILE, help="PEM file of the authorities that may vouch for members' certificates.")
 @click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy that sets --subject-header.")
 @click.option("--subject-header", metavar="NAME", help="The header that has the subject of the member's certificate.")
-@plainly()
 def web(
     address: str,
     port: int,

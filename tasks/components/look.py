@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, Unpack
 
 from coordinator import Job, Lane, UnknownEntry, UnknownJob
-from coordinator.author import act_of, refuses_viewers
+from coordinator.author import Acting, Author, act_of, author_of, refuses_viewers
 from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.codes import Codes, cause
 from coordinator.jobs.trail import note
@@ -197,10 +197,10 @@ def _lacks(component: Component, thing: str, events: Mapping[str, Newest]) -> It
             yield cause("item.has", thing, (), CODES, component=component.name, event=kind)
 
 
-def repair(registry: Registry, by: str, why: str = "", ticket: str = "") -> Repair:
+def repair(registry: Registry, by: str | Author | None = None, why: str = "", ticket: str = "") -> Repair:
     """The repairs of this operator, each with its line in the audit trail."""
-    working, trail = partial(at_work, registry), partial(_note, registry, by, why, ticket)
-    return Repair(registry.items, registry.depends_on(), working, by, why, trail)
+    working, trail = partial(at_work, registry), partial(_note, registry, act_of(why, by, ticket))
+    return Repair(registry.items, registry.depends_on(), working, author_of(by).name, why, trail)
 
 
 def register(registry: Registry, item: str, kind: str, directory: str | None, priority: int | None) -> None:
@@ -219,11 +219,10 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
 
 @refuses_viewers
 def restart(
-    registry: Registry, item: str, kind: str | None = None, *, dry_run: bool = False, by: str, why: str = "",
-    ticket: str = "",
-) -> list[ItemEvent]:  # fmt: skip
+    registry: Registry, item: str, kind: str | None = None, *, dry_run: bool = False, **acting: Unpack[Acting]
+) -> list[ItemEvent]:
     """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
-    return repair(registry, by, why, ticket).restart(item, kind, dry_run=dry_run)
+    return repair(registry, **acting).restart(item, kind, dry_run=dry_run)
 
 
 def starts(registry: Registry, item: str, gone: Sequence[ItemEvent] = ()) -> str:
@@ -235,30 +234,28 @@ def starts(registry: Registry, item: str, gone: Sequence[ItemEvent] = ()) -> str
 
 
 @refuses_viewers
-def remove(registry: Registry, item: str, kind: str, *, by: str, why: str = "", ticket: str = "") -> list[ItemEvent]:
+def remove(registry: Registry, item: str, kind: str, **acting: Unpack[Acting]) -> list[ItemEvent]:
     """Remove the events of one type; give them. See Repair."""
-    return repair(registry, by, why, ticket).remove(item, kind)
+    return repair(registry, **acting).remove(item, kind)
 
 
 @refuses_viewers
-def append(
-    registry: Registry, item: str, kind: str, *, success: bool = True, by: str, why: str = "", ticket: str = ""
-) -> None:
+def append(registry: Registry, item: str, kind: str, *, success: bool = True, **acting: Unpack[Acting]) -> None:
     """Append an event by hand. See Repair."""
-    repair(registry, by, why, ticket).add(item, kind, success=success)
+    repair(registry, **acting).add(item, kind, success=success)
 
 
 @refuses_viewers
-def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, why: str = "", ticket: str = "") -> int:
+def prioritise(registry: Registry, item: str, priority: int | None, **acting: Unpack[Acting]) -> int:
     """Change the priority of the item and of its waiting jobs. Returns how many jobs were moved."""
     if (before := registry.items.item(item).priority) != priority:
         noted = {"id": uuid.uuid4().hex, "before": str(before or "none"), "after": str(priority or "none")}
-        registry.coordinator.acted("prioritise", "item", item, **noted, by=by, why=why, ticket=ticket)
+        registry.coordinator.acted("prioritise", "item", item, **noted, **acting)
         registry.items.prioritise(item, priority)
     moved = 0
     for job_id in _waiting(registry, item):
         try:
-            registry.coordinator.move(job_id, priority=priority_of(priority), by=by, why=why)
+            registry.coordinator.move(job_id, priority=priority_of(priority), **acting)
             moved += 1
         except (UnknownJob, ValueError):  # the job has started meanwhile
             continue
@@ -266,29 +263,28 @@ def prioritise(registry: Registry, item: str, priority: int | None, *, by: str, 
 
 
 @refuses_viewers
-def stop(registry: Registry, item: str, *, by: str, why: str = "", ticket: str = "") -> int:
+def stop(registry: Registry, item: str, **acting: Unpack[Acting]) -> int:
     """Stop the item for all components, and cancel its waiting jobs. Returns how many jobs were cancelled.
 
     A running job goes on. Given again, it cancels what still waits.
     """
-    repair(registry, by, why, ticket).stop(item)
+    repair(registry, **acting).stop(item)
     waiting = list(_waiting(registry, item))
     for job_id in waiting:
-        registry.coordinator.cancel(job_id, by=by, why=why or "its item was stopped")
+        registry.coordinator.cancel(job_id, by=acting.get("by"), why=acting.get("why") or "its item was stopped")
     return len(waiting)
 
 
 @refuses_viewers
-def approve(registry: Registry, batch: str, *, by: str, why: str = "", ticket: str = "") -> Outcomes:
+def approve(registry: Registry, batch: str, **acting: Unpack[Acting]) -> Outcomes:
     """Approve the highest flagged round trip of a batch."""
-    return approve_batch(registry.items, batch, by=by, why=why, trail=partial(_note, registry, by, why, ticket))
+    by, trail = author_of(acting.get("by")).name, partial(_note, registry, act_of(**acting))
+    return approve_batch(registry.items, batch, by=by, why=acting.get("why", ""), trail=trail)
 
 
-def _note(
-    registry: Registry, by: str, why: str, ticket: str, verb: str, item: str, version: str, before: str, after: str
-) -> None:
+def _note(registry: Registry, act: str, verb: str, item: str, version: str, before: str, after: str) -> None:
     """Write the act on the item of this version into the trail. While one author's is noted, another's is refused."""
-    act, name = act_of(why, by, ticket), f"{verb} {item} {version}"
+    name = f"{verb} {item} {version}"
     note(registry.coordinator.store, verb, "item", item, name, act, before, after, seconds=60)
 
 

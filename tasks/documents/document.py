@@ -23,12 +23,14 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from kombu.utils.json import loads
 
 from coordinator import StoreUnavailable
 from coordinator.store.client import Store
+from coordinator.store.times import instant
 from coordinator.store.values import Json
 from tasks.documents.copy import NONE, Copy, text_of
 from tasks.documents.errors import Changed, NotInReplicaSet, StaleFence, UpdatePending
@@ -39,10 +41,10 @@ from tasks.documents.replica_set import ReplicaSet, listen
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An update in a document's history. `at`: seconds since the epoch."""
+    """An update in a document's history."""
 
     version: int
-    at: float
+    at: datetime
     fence: int
     who: str
     why: str
@@ -206,7 +208,7 @@ class Document:
         return [
             Commit(
                 int(item["version"]),
-                item["at"] / 1000,
+                instant(item["at"]),
                 int(item["fence"]),
                 item["who"],
                 item["why"],

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab, View
-from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob
 from tasks.batches import Item, ItemConditions, ItemEvent
 from tasks.batches.items import newest
 from tasks.components import look
 from tasks.components.registry import Registry
-from tasks.pages.plain import plainly, said
 
 ROWS = 50
 KINDS = 40  # columns of the grid
 OUTCOMES = ("succeeded", "failed", "none")
+PRIORITY = Field("priority", "Priority", hint="1 goes first, 9 last; empty = none")
 _FILTER = ("event", "outcome", "type")
 
 
@@ -26,15 +25,15 @@ def pages(here: Registry) -> Pages:
     """The pages for the components of an app."""
     tabs = (Tab("Items", "/items", ("/item",)), Tab("Components", "/components", ("/component",)))
     views: dict[str, View] = {
-        "/items": plainly(partial(_items, here)),
-        "/item": plainly(partial(_item, here)),
-        "/components": plainly(partial(_components, here)),
-        "/component": plainly(partial(_component, here)),
+        "/items": partial(_items, here),
+        "/item": partial(_item, here),
+        "/components": partial(_components, here),
+        "/component": partial(_component, here),
     }
     readings = {
-        "items": Reading(list[Item], plainly(partial(_found, here)), (*_FILTER, "after")),
-        "item": Reading(Item, plainly(lambda asked: here.items.item(asked.text("id"))), ("id",)),
-        "events": Reading(list[ItemEvent], plainly(lambda asked: here.items.events(asked.text("id"))), ("id",)),
+        "items": Reading(list[Item], partial(_found, here), (*_FILTER, "after")),
+        "item": Reading(Item, lambda asked: here.items.item(asked.text("id")), ("id",)),
+        "events": Reading(list[ItemEvent], lambda asked: here.items.events(asked.text("id")), ("id",)),
         "components": Reading(
             list[look.ComponentCondition], lambda _: [look.condition(here, component) for component in here.all()]
         ),
@@ -97,7 +96,7 @@ def _item(here: Registry, asked: Asked) -> Page:
         "trips": [trip.id for trip in here.items.round_trips(item.batch) if trip.id != name],
         "orphans": here.items.orphans(name),
         "made": set(here.depends_on()),
-        "failures": look.repair(here, asked.author.name).failures(name),
+        "failures": look.repair(here).failures(name),
         "why": look.why(here, name),
     }
     return Page("item.html", f"Item {name}", values)
@@ -119,15 +118,13 @@ def _component(here: Registry, asked: Asked) -> Page:
 
 def _acts(here: Registry) -> dict[str, Act]:
     def act(title: str, words: str, do: Callable[[Registry, Asked], str], **more: Unpack[_More]) -> Act:
-        return Act(title, ("id", "event"), lambda asked: f"{asked.text('id')} {words}", plainly(partial(do, here)),
-                   lambda asked: url("/item", id=asked.text("id")), **more)  # fmt: skip
+        return Act(title, ("id", "event"), f"{{id}} {words}", partial(do, here), "/item", **more)
 
     restarts = "begins again at its first failure, or at the event that you name: these events are removed"
-    priority = Field("priority", "Priority", hint="1 goes first, 9 last; empty = none")
     return {
-        "item-restart": act("Restart", restarts, _restart, plan=plainly(partial(_plan, here)), grave=True),
+        "item-restart": act("Restart", restarts, _restart, plan=partial(_plan, here), grave=True),
         "item-stop": act("Stop", "is stopped: no component begins work on it", _stop),
-        "item-priority": act("Priority", "and its waiting jobs get another place", _prioritise, fields=(priority,)),
+        "item-priority": act("Priority", "and its waiting jobs get another place", _prioritise, fields=(PRIORITY,)),
     }
 
 
@@ -138,22 +135,22 @@ class _More(TypedDict, total=False):
 
 
 def _restart(here: Registry, asked: Asked) -> str:
-    removed = look.restart(here, asked.text("id"), asked.text("event") or None, **said(asked))
+    removed = look.restart(here, asked.text("id"), asked.text("event") or None, **asked.acting())
     return f"{', '.join(event.type for event in removed)} removed: the components work again."
 
 
 def _plan(here: Registry, asked: Asked) -> list[str]:
-    hit = look.restart(here, asked.text("id"), asked.text("event") or None, dry_run=True, by=asked.author.name)
+    hit = look.restart(here, asked.text("id"), asked.text("event") or None, dry_run=True)
     removed = [f"{event.type} of {event.agent} is removed, and made again" for event in hit]
     return [*removed, look.starts(here, asked.text("id"), hit)]
 
 
 def _stop(here: Registry, asked: Asked) -> str:
-    cancelled = look.stop(here, asked.text("id"), **said(asked))
+    cancelled = look.stop(here, asked.text("id"), **asked.acting())
     return f"{asked.text('id')} is stopped; {cancelled} waiting jobs were cancelled."
 
 
 def _prioritise(here: Registry, asked: Asked) -> str:
     priority = asked.number("priority", 0, 1, 9) if asked.text("priority") else None
-    moved = look.prioritise(here, asked.text("id"), priority, **said(asked))
+    moved = look.prioritise(here, asked.text("id"), priority, **asked.acting())
     return f"The priority is {priority or 'none'}; {moved} waiting jobs were moved."

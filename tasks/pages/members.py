@@ -9,8 +9,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from coordinator import UnknownJob
+from coordinator.cursor import page
 from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab
-from coordinator.dashboard.show import job_link, url
+from coordinator.dashboard.show import job_link
 from tasks import members as own
 from tasks.app import coordinator
 from tasks.catalog.former import former
@@ -19,7 +20,6 @@ from tasks.documents.replica_set import Keeper, OnDisk
 from tasks.nodelist.store_notes import lacking
 from tasks.nodelist.stores import Listed
 from tasks.nodelist.xml_store import NodelistUnreadable
-from tasks.pages.plain import plainly, said
 from tasks.schedules import lane_of
 from tasks.service import service
 
@@ -37,14 +37,14 @@ def members(asked: Asked) -> Page:
     names = [name for name in [*listed, *former(here.catalog, listed)] if text in name.lower()]
     after = asked.text("after")
     first = names.index(after) + 1 if after in names else 0
-    shown = names[first : first + ROWS]
+    shown, more = page(names[first : first + ROWS + 1], ROWS, str)
     kept, keepers = asked.keep("keepers", KEEPERS, lambda: _keepers(document))
     values = {
         "rows": own.conditions_of(shown, listed, here),
         "schedules": {name: _schedule(listed[name]) for name in shown if name in listed},
         "unreadable": unreadable,
         "count": len(names),
-        "more": names[first + ROWS - 1] if len(names) > first + ROWS else "",
+        "more": more,
         "version": document.read().version,
         "kept": kept,
         "keepers": keepers,
@@ -97,38 +97,24 @@ def _condition(asked: Asked) -> object:
     return own.condition(name, here.nodelist.listed().get(name), here)
 
 
-def _back(asked: Asked) -> str:
-    return url("/member", id=asked.text("id"))
-
-
 def _act(title: str, does: str, do: Callable[..., own.ActReport], grave: bool = False) -> Act:
     def done(asked: Asked) -> str:
-        ended = do(asked.text("id"), **said(asked))
+        ended = do(asked.text("id"), **asked.acting())
         return ". ".join([*ended.lines, *([ended.remark] if ended.remark else [])]) + "."
 
-    return Act(title, ("id",), lambda asked: f"{asked.text('id')} {does}", plainly(done), _back, grave=grave)
+    return Act(title, ("id",), f"{{id}} {does}", done, "/member", grave=grave)
 
 
 def _refresh(asked: Asked) -> str:
     complete = asked.text("what") == "complete"
-    job_id = own.refresh(asked.text("id"), asked.text("pid") or None, complete=complete, **said(asked))
+    job_id = own.refresh(asked.text("id"), asked.text("pid") or None, complete=complete, **asked.acting())
     return Markup("Asked for. The sync is job {}, once a node has read the request.").format(job_link(job_id))
 
 
-REFRESH = Act(
-    "Refresh",
-    ("id",),
-    lambda asked: f"{asked.text('id')} will be harvested now",
-    plainly(_refresh),
-    _back,
-    fields=(
-        Field("what", "What", (("changes", "what has changed"), ("complete", "everything from its beginning"))),
-        Field("pid", "Only this object", hint="its pid"),
-    ),
-)
-
+WHAT = Field("what", "What", (("changes", "what has changed"), ("complete", "everything from its beginning")))
+PID = Field("pid", "Only this object", hint="its pid")
 ACTS = {
-    "member-refresh": REFRESH,
+    "member-refresh": Act("Refresh", ("id",), "{id} will be harvested now", _refresh, "/member", fields=(WHAT, PID)),
     "member-accept": _act("Accept what it proposes", "has all that it proposes", own.accept),
     "member-refuse": _act("Refuse", "stays as it is in the list, until it proposes something else", own.refuse),
     "member-approve": _act("Approve", "is synchronized from now on", own.approve),
@@ -139,10 +125,10 @@ ACTS = {
 
 
 def pages() -> Pages:
-    views = {"/members": plainly(members), "/member": plainly(member)}
+    views = {"/members": members, "/member": member}
     readings = {
-        "members": Reading(list[own.Condition], plainly(_conditions), ("after", "most")),
-        "member": Reading(own.Condition, plainly(_condition), ("id",)),
+        "members": Reading(list[own.Condition], _conditions, ("after", "most")),
+        "member": Reading(own.Condition, _condition, ("id",)),
     }
     tabs = (Tab("Members", "/members", ("/member",)),)
     return Pages(tabs, views, ACTS, Path(__file__).parent / "templates", readings)

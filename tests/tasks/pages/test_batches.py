@@ -18,7 +18,6 @@ from tasks.cli.extension import batches
 from tasks.components import Components, look
 from tasks.pages import batches as batch_pages
 from tasks.pages import members
-from tasks.pages.plain import plainly
 from tests.coordinator.dashboard.stage import TestClient, served
 from tests.harness.browser import STILL, away_and_back, hold_sound, tab_of
 from tests.harness.proxy import Proxy
@@ -147,7 +146,7 @@ def test_a_slow_query_of_a_page_is_stopped_and_its_thread_reads_the_next_page(
             connection.exec_driver_sql(numbers)
         return Page("items.html", "Items")
 
-    components.coordinator.extend(Extension("slow", pages=lambda: Pages([], {"/slow": plainly(slow)})))
+    components.coordinator.extend(Extension("slow", pages=lambda: Pages([], {"/slow": slow})))
     with visit(components) as client:
         answer = client.get("/slow")
         assert (answer.status_code, "This page took too long" in answer.text) == (503, True)
