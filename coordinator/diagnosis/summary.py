@@ -19,6 +19,7 @@ from coordinator.store.times import instant
 from coordinator.store.values import Json
 
 _MOST = 200  # jobs or lanes of one kind that are looked at; of ready jobs five times as many
+_INSTANTS = ("submitted", "joined", "readied", "started")
 _OF_STATES = {
     "scheduled": "later.scheduled",
     "collected": "later.sorter",
@@ -41,14 +42,22 @@ MEANS = {
     "parked.results": "wait for their sub-tasks",
     "held": "are held for an operator",
 }
+REASONS = {
+    **dict.fromkeys(("waiting.fleet", "waiting.node", "waiting.slot", "waiting.claim"), "slot"),
+    **dict.fromkeys(("waiting.lane", "waiting.limit", "waiting.closed"), "lane"),
+    "waiting.paused": "paused",
+    "held": "held",
+}
+"""For what a job waits that is due, as metrics name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """All jobs that wait for one reason.
 
-    `longest`: seconds since the submit of the oldest, the `example`. `text`: what they do, for people. `facts`: for
-    `waiting.node`, what the nodes lack that come nearest, with the number of jobs.
+    `longest`: seconds for which the `example` has waited, of those that were looked at the one that waited longest.
+    `text`: what they do, for people. `facts`: for `waiting.node`, what the nodes lack that come nearest, with the
+    number of jobs.
     """
 
     code: str
@@ -77,12 +86,13 @@ class Summary:
 class _Part:
     """Some jobs that wait for one reason.
 
-    `jobs`: id and `submitted` of those that were looked at; `whole`: that is all; `lacks`: what the nodes lack.
+    `jobs`: since when (ms) those wait that were looked at, and their ids; `whole`: that is all; `lacks`: what the nodes
+    lack.
     """
 
     code: str
     count: int
-    jobs: Sequence[tuple[str, str]]
+    jobs: Sequence[tuple[int, str]]
     whole: bool
     lacks: str = ""
 
@@ -102,8 +112,7 @@ def why_summary(look: Snapshot) -> Summary:
 
 
 def _row(look: Snapshot, code: str, count: int, parts: Sequence[_Part]) -> Waiting:
-    dated = [(int(at), job_id) for part in parts for job_id, at in part.jobs if at.isdecimal()]
-    at, job_id = min(dated, default=(None, None))
+    at, job_id = min((job for part in parts for job in part.jobs), default=(None, None))
     longest = None if at is None else max(0.0, (look.clock.now - at) / 1000)
     lacks = Counter[str]()
     for part in parts:
@@ -123,9 +132,10 @@ def _sample(look: Snapshot, command: str, key: str) -> list[str]:
     return [one.decode() for one in look.store.read(command, key, _MOST)]
 
 
-def _dated(look: Snapshot, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Id and `submitted` of each."""
-    return [(job_id, at) for job_id, (at,) in zip(ids, look.fields(ids, "submitted"), strict=True)]
+def _dated(look: Snapshot, ids: Sequence[str]) -> list[tuple[int, str]]:
+    """Since when each of these jobs waits (ms), and its id: since the last thing that happened to it."""
+    dates = [[int(at) for at in instants if at.isdecimal()] for instants in look.fields(ids, *_INSTANTS)]
+    return [(max(instants), job_id) for job_id, instants in zip(ids, dates, strict=True) if instants]
 
 
 def _ready(look: Snapshot) -> Iterator[_Part]:
@@ -162,14 +172,14 @@ def _in_line(look: Snapshot, waiting: int) -> Iterator[_Part]:
         yield _Part(code, count, jobs, all(size <= _MOST for size in sizes))
 
 
-def _of_lines(look: Snapshot, lanes: Sequence[str]) -> tuple[int, list[tuple[str, str]]]:
-    """How many jobs wait in these lanes, and id and `submitted` of the first of each."""
+def _of_lines(look: Snapshot, lanes: Sequence[str]) -> tuple[int, list[tuple[int, str]]]:
+    """How many jobs wait in these lanes, and the first of each."""
     lines = [look.store.key("line", lane) for lane in lanes]
     behind = ("(-inf", "+inf")  # those that were started in a line with a mark stand at -inf, and so does the mark
     counted = look.store.read_many([("ZCOUNT", line, *behind) for line in lines])
     firsts = look.store.read_many([("ZRANGEBYSCORE", line, *behind, "LIMIT", 0, 2) for line in lines])
     heads = [job_id.decode() for first in firsts for job_id in first]
-    fields = look.fields(heads, "state", "submitted")
-    waiting = [(job_id, at) for job_id, (state, at) in zip(heads, fields, strict=True) if state == "waiting"]
-    at_work = sum(state not in ("waiting", "") for state, _ in fields)
-    return sum(counted) - at_work, waiting
+    states = [state for (state,) in look.fields(heads, "state")]
+    waiting = [job_id for job_id, state in zip(heads, states, strict=True) if state == "waiting"]
+    at_work = sum(state not in ("waiting", "") for state in states)
+    return sum(counted) - at_work, _dated(look, waiting)

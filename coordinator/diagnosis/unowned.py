@@ -6,8 +6,7 @@ may see one thing before a step and another after it: `doctor` looks twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
@@ -17,13 +16,13 @@ from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
 from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
-from coordinator.lanes.view import MARKS, PAUSED, limit_in
+from coordinator.lanes import view
+from coordinator.lanes.view import Lane
 from coordinator.store.client import Store
 from coordinator.store.reading import text_in
-from coordinator.store.wire import Arg
 
 MOST = 1000  # lanes, leases and jobs of a state that are looked at
-_SLOTS = 100  # of a lane
+_FEW, _SLOTS = 10, 100  # jobs in front of a lane that are looked at: of most lanes, and of those with a greater limit
 _INDEXED = ("ready", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
 
 
@@ -35,74 +34,51 @@ def of_owners(store: Store, nodes: Sequence[Node]) -> Iterator[Finding]:
     yield from _of_indexes(store)
 
 
-@dataclass(slots=True)
-class _Front:
-    """The front of a lane. `started`: ids that are pinned there, or the first in line; `first`: the next one to start,
-    where one may. `locks`: of the lane's slots, name -> (value, ms to live).
-    """
-
-    key: str
-    started: list[str]
-    first: str | None
-    locks: dict[str, tuple[bytes, int]]
-
-
 def _of_lanes(store: Store) -> Iterator[Finding]:
     keys = [key.decode() for key in store.read("ZRANGE", store.key("lanes"), 0, MOST - 1)]
     yield from _rest("lanes", store.read("ZCARD", store.key("lanes")))
-    fronts = list(_fronts(store, keys))
-    ids = sorted({job_id for front in fronts for job_id in (*front.started, front.first) if job_id})
-    names = ("state", "token", "keys", "exclusive")
-    jobs = dict(zip(ids, record.fields_of_many(store, ids, *names), strict=True))
-    for front in fronts:
-        yield from _of_locks(store, front, {jobs[job_id][1] for job_id in front.started})
-        yield from (_ghost(store, front.key, job_id) for job_id in front.started if not _open(jobs[job_id][0]))
-        state, _, lanes, exclusive = jobs[front.first] if front.first else ("", "", "", "")
-        if front.first and state == "waiting" and not exclusive and _is_first(store, front.first, lanes.split("\n")):
-            said = f"job {front.first} waits in front of it, and nothing holds it"
-            values = {"id": front.first, "to": "front"}
+    lanes = view.look(store, keys, _FEW)
+    lanes = [one for one in lanes if one.limit <= _FEW] + view.look(
+        store, [one.key for one in lanes if one.limit > _FEW], _SLOTS
+    )
+    fronts = [one.jobs[: max(one.limit, len(one.holders), 1)] for one in lanes]
+    ids = sorted({job_id for front in fronts for job_id in front})
+    jobs = dict(zip(ids, record.fields_of_many(store, ids, "state", "token", "keys", "exclusive"), strict=True))
+    locks = _locks(store, [name for lane in lanes for name in _slots(store, lane)])
+    for lane, front in zip(lanes, fronts, strict=True):
+        own = {name: locks[name] for name in _slots(store, lane) if name in locks}
+        yield from _of_locks(store, lane.key, own, {jobs[job_id][1] for job_id in front})
+        yield from (_ghost(store, lane.key, job_id) for job_id in front if not _open(jobs[job_id][0]))
+        waiting = next((job_id for job_id in front if jobs[job_id][0] == "waiting"), None)
+        if not waiting or view.closed(lane) or any(jobs[job_id][3] for job_id in front):
+            continue
+        if _is_first(store, waiting, jobs[waiting][2].split("\n")):
+            said = f"job {waiting} waits in front of it, and nothing holds it"
+            values = {"id": waiting, "to": "front"}
             fix = command("move", values)
-            yield Finding("error", "lane.stuck", f"lane {shown_lane(front.key)}", said, fix, "move", values)
+            yield Finding("error", "lane.stuck", f"lane {shown_lane(lane.key)}", said, fix, "move", values)
 
 
-def _fronts(store: Store, keys: Sequence[str]) -> Iterator[_Front]:
-    if not keys:
-        return
-    asked: list[Sequence[Arg]] = []
-    for key in keys:
-        line = store.key("line", key)
-        asked += [("ZRANGEBYSCORE", line, "-inf", "-inf", "LIMIT", 0, _SLOTS + 2), ("ZRANGE", line, 0, 0)]
-        asked += [("HGET", store.key("limits"), key), ("ZRANGEBYSCORE", line, "(-inf", "+inf", "LIMIT", 0, 1)]
-    replies = store.read_many(asked)
-    rows = [replies[at : at + 4] for at in range(0, len(replies), 4)]
-    limits = [limit_in(limit)[0] for _, _, limit, _ in rows]
-    names = [_names(store, key, min(limit, _SLOTS)) for key, limit in zip(keys, limits, strict=True)]
-    locks = _locks(store, [name for several in names for name in several])
-    for key, (pinned, head, _, following), limit, own in zip(keys, rows, limits, names, strict=True):
-        marks, started = [mark for mark in MARKS if mark in pinned], [one for one in pinned if one not in MARKS]
-        first = head
-        if marks:  # the lane is paused, or has a limit
-            first = [] if PAUSED in marks or len(started) >= limit else following
-        else:
-            started = started or head
-        own_locks = {name: locks[name] for name in own if name in locks}
-        ids = [job_id.decode() for job_id in started]
-        yield _Front(key, ids, first[0].decode() if first else None, own_locks)
-
-
-def _names(store: Store, key: str, limit: int) -> list[str]:
-    return [store.key("lock", key), *(store.key("slot", str(slot), key) for slot in range(2, limit + 1))]
+def _slots(store: Store, lane: Lane) -> list[str]:
+    """The names of the locks of its slots."""
+    others = range(2, min(lane.limit, _SLOTS) + 1)
+    return [store.key("lock", lane.key), *(store.key("slot", str(slot), lane.key) for slot in others)]
 
 
 def _locks(store: Store, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+    """Value and ms to live of those that are there."""
+    if not names:
+        return {}
     replies = store.read_many([part for name in names for part in (("GET", name), ("PTTL", name))])
     found = zip(names, replies[::2], replies[1::2], strict=True)
     return {name: (value, ttl) for name, value, ttl in found if value is not None}
 
 
-def _of_locks(store: Store, front: _Front, tokens: set[str]) -> Iterator[Finding]:
-    lane = f"lane {shown_lane(front.key)}"
-    for name, (value, ttl) in front.locks.items():
+def _of_locks(
+    store: Store, key: str, locks: Mapping[str, tuple[bytes, int]], tokens: set[str]
+) -> Iterator[Finding]:  # fmt: skip
+    lane = f"lane {shown_lane(key)}"
+    for name, (value, ttl) in locks.items():
         token, way_out = value.decode().rpartition(" ")[0], f"{store.redis_cli} DEL {quote(name)}"
         if ttl == -1:
             yield Finding("error", "key.no-ttl", lane, f"its lock has no end: {name}", way_out)
@@ -112,7 +88,7 @@ def _of_locks(store: Store, front: _Front, tokens: set[str]) -> Iterator[Finding
 
 
 def _is_first(store: Store, job_id: str, keys: Sequence[str]) -> bool:
-    """True if the job is in front of all its lines. Those of several lanes with marks are left out."""
+    """True if the job is in front of all its lines; one with marks has none in front."""
     if len(keys) == 1:
         return True
     heads = store.read_many([("ZRANGE", store.key("line", key), 0, 0) for key in keys])

@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from coordinator.diagnosis.waits import REASONS, longest_waits
+from coordinator.diagnosis.summary import REASONS, Summary
 from coordinator.errors import CoordinatorError
 from coordinator.fleet.measures import BOUNDS
 from coordinator.fleet.nodes import Nodes
@@ -67,7 +67,7 @@ class Collector(PrometheusCollector):
     def collect(self) -> Iterator[Metric]:
         began, found, up = time.perf_counter(), list[Metric](), 1
         try:
-            found += _figures(self._coordinator.store)
+            found += _figures(self._coordinator)
             found += _refused(self._coordinator)
             for extension in self._coordinator.extensions:
                 found += extension.metrics() if extension.metrics else ()
@@ -79,10 +79,11 @@ class Collector(PrometheusCollector):
         yield _gauge("scrape_seconds", "Seconds that these figures took to read.", {"": time.perf_counter() - began})
 
 
-def _figures(store: Store) -> Iterator[Metric]:
+def _figures(coordinator: Coordinator) -> Iterator[Metric]:
+    store = coordinator.store
     yield from _counters(store)
     yield from _histograms(store)
-    yield from _of_jobs(store)
+    yield from _of_jobs(store, coordinator.why_summary())
     yield from _of_nodes(store)
     late = "Seconds for which no beat has looked at the schedule, or an instant is taken and not sent."
     yield _gauge("schedule_late_seconds", late, {"": _lateness(store)})
@@ -135,7 +136,7 @@ def _buckets(counts: Mapping[str, int]) -> list[tuple[str, float]]:
     return buckets
 
 
-def _of_jobs(store: Store) -> Iterator[Metric]:
+def _of_jobs(store: Store, summary: Summary) -> Iterator[Metric]:
     states = {state: number for state, number in record.counts(store).items() if state not in {*TERMINAL, *_TOTALS}}
     yield _gauge("jobs", "Jobs that are not over.", states, "state")
     named = {"used": ("ZCARD", "lanes"), "paused": ("HLEN", "paused"), "limited": ("HLEN", "limits")}
@@ -143,7 +144,10 @@ def _of_jobs(store: Store) -> Iterator[Metric]:
     *lanes, locks = store.read_many(commands)
     yield _gauge("lanes", "Lanes.", dict(zip(named, lanes, strict=True)), "state")
     yield _gauge("locks_held", "Lanes that plain code holds.", {"": locks})
-    waits = dict.fromkeys(REASONS, 0.0) | {reason: wait.seconds for reason, wait in longest_waits(store).items()}
+    waits = dict.fromkeys(REASONS.values(), 0.0)
+    for row in summary.rows:
+        if reason := REASONS.get(row.code):
+            waits[reason] = max(waits[reason], row.longest or 0.0)
     yield _gauge("oldest_wait_seconds", "The longest wait of a job that waits now, by its reason.", waits, "reason")
 
 

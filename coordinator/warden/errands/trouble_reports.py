@@ -16,7 +16,8 @@ from typing import cast
 from celery import Celery
 
 from coordinator.diagnosis.fleet import unserved
-from coordinator.diagnosis.waits import longest_waits
+from coordinator.diagnosis.snapshot import Snapshot
+from coordinator.diagnosis.summary import REASONS, why_summary
 from coordinator.errors import UnknownJob
 from coordinator.fleet.nodes import Nodes
 from coordinator.lanes.client import LaneClient
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 LOOK = 30.0  # seconds between two looks at what waits
 _AGAIN = 3600.0  # seconds after which a wait is told again, and for which a handler that raises is called again
+_WAITS = {"slot": "a free slot", "lane": "its turn in its lane", "paused": "its lane, which is paused"}
 _SAYS = {"held": "is held for an operator", "failed": "failed for good", "double_fault": "failed, and so its rollback"}
 
 
@@ -64,14 +66,14 @@ class TroubleReports:
 
     def _of_waits(self) -> Iterator[Trouble]:
         now = datetime.now(UTC)
-        for wait in longest_waits(self.store).values():
-            if wait.reason != "held" and wait.seconds > self.store.settings.long_wait:
-                what = {"slot": "a free slot", "lane": "its turn in its lane", "paused": "its lane, which is paused"}
-                message = (
-                    f"job {wait.job_id} of {wait.task} (lane {wait.key}) has waited for {what[wait.reason]} "
-                    f"for {span_text(wait.seconds)}"
-                )
-                yield Trouble("waits", message, wait.job_id, wait.key, wait.task, now)
+        for row in why_summary(Snapshot(self.lanes)).rows:
+            what = _WAITS.get(REASONS.get(row.code, ""))
+            if what and row.example and (row.longest or 0) > self.store.settings.long_wait:
+                with suppress(UnknownJob):  # it is over
+                    job = self.lanes.job(row.example)
+                    message = f"job {job.id} of {job.task} (lane {job.key}) has waited for {what}"
+                    message += f" for {span_text(row.longest or 0)}"
+                    yield Trouble("waits", message, job.id, job.key, job.task, now)
         for task, finding in unserved(self.store, Nodes(self.store).living()):
             yield Trouble("no_node", f"{finding.thing}: {finding.message}", "", "", task, now)
 

@@ -454,7 +454,7 @@ def test_an_act_that_takes_long_goes_on_and_says_how_far_it_is(
         goes.wait(20)
         yield "All ten are painted."
 
-    act = Act("Paint", ["id"], lambda _: "Paints", work, lambda _: "/nodes")
+    act = Act("Paint", ["id"], "Paints {id}", work, "/nodes")
     coordinator.extend(Extension("own", pages=lambda: Pages([], {}, {"paint": act})))
     client = visit(coordinator)
     begun = client.post("/act/paint", data={"id": "1", "why": "so"}).text
