@@ -1,8 +1,8 @@
 """Takes in what members say of themselves: their own descriptions, read once a day and on request.
 
 A member may change the fields of TASKS_MEMBER_MAY by itself, its schedule within TASKS_OFTENEST. A change of another
-field is a proposal, which an operator accepts or refuses (tasks/members/acts.py). What the coordinating nodes noted is none
-of its business (tasks/member_node/changes.py). A run that dies leaves all to the next one, which compares anew.
+field is a proposal, which an operator accepts or refuses (tasks/members/acts.py). What the coordinating nodes noted is
+none of its business (tasks/member_node/changes.py). A run that dies leaves all to the next one, which compares anew.
 """
 
 import uuid

@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from operator import attrgetter
 from typing import Unpack
 
@@ -64,8 +63,7 @@ def status(coordinator: Coordinator, as_json_: bool) -> None:
 
     The exit status is 1 where nodes live, and none of them has a label that jobs need.
     """
-    report = status_of(coordinator.store, coordinator.needed_labels, coordinator._extra_findings())
-    report = replace(report, refused=_refused_requests(coordinator))
+    report = status_of(coordinator.store, coordinator._findings(), _refused_requests(coordinator))
     if as_json_:
         click.echo(as_json(report))
     else:

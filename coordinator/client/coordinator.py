@@ -233,20 +233,21 @@ class Coordinator:
         """Look for faults and dangers: of Redis, the nodes, what nobody owns, the extensions, and the app; errors
         first. A Redis that is away is a finding, too. Reads a bounded part of everything. Raises SettingsError.
         """
-        from coordinator.diagnosis.doctor import examine
         from coordinator.diagnosis.finding import sorted_findings
 
-        findings = examine(self._looked_at, self.needed_labels, self._extra_findings())
+        findings = self._findings()
         if self.app is not None:
             from coordinator.client.app_check import of_app
 
             findings += of_app(self.app)
         return sorted_findings(findings)
 
-    def _extra_findings(self) -> Iterator[Finding]:
-        """What the extensions find."""
-        for extension in self.extensions:
-            yield from extension.findings() if extension.findings else ()
+    def _findings(self) -> list[Finding]:
+        """Those of Redis and of what stands in it, and those of the extensions."""
+        from coordinator.diagnosis.doctor import examine
+
+        more = (finding for one in self.extensions if one.findings for finding in one.findings())
+        return examine(self._looked_at, self.needed_labels, more)
 
     def jobs(self, *, most: int = 50, after: str = "", **wanted: Unpack[JobFilter]) -> Found:
         """Find jobs: those in no line yet, those in line by lane, then those that are over, the latest first.

@@ -7,11 +7,13 @@ from types import MappingProxyType
 
 from coordinator.diagnosis.entries import of_beats
 from coordinator.diagnosis.finding import Finding, sorted_findings
-from coordinator.diagnosis.fleet import Reasons, of_fleet
+from coordinator.diagnosis.fleet import of_fleet
 from coordinator.diagnosis.server import of_server
+from coordinator.diagnosis.snapshot import Reasons, Snapshot
 from coordinator.diagnosis.unowned import of_owners
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.fleet.nodes import Nodes
+from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 
 _BETWEEN = 0.1  # seconds between two looks at what changes all the time
@@ -23,10 +25,8 @@ def examine(
     """All findings, errors first. `needed`: labels that jobs need; `more`: findings of others, read last."""
     where = f"redis {store.where}"
     try:
-        nodes = Nodes(store).all()
-        found = [*of_server(store), *of_fleet(store, [node for node in nodes if node.alive], needed)]
-        found += [*of_beats(store), *_confirmed(store)]
-        found += more
+        found = [*of_server(store), *of_fleet(Snapshot(LaneClient(store), needed)), *of_beats(store)]
+        found += [*_confirmed(store), *more]
     except SettingsError as error:
         found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]
     except StoreUnavailable as error:

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from shlex import quote
 
 from coordinator.diagnosis.codes import command
 from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.fit import fit
+from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.errors import StoreRefused
 from coordinator.fleet.nodes import Node
-from coordinator.jobs import record
+from coordinator.lanes import view
 from coordinator.store.client import Store
 from coordinator.store.reading import number_in
 from coordinator.store.times import span_text
 
-Reasons = Callable[[Store], list[str]]
-_MOST = 1000  # ready jobs, and jobs behind each of them
+_MOST = 1000  # ready jobs, and doorbells of a node
 _PAGES = 100  # of keys, where an installation of another prefix is looked for
 _UNANSWERED = 10.0  # seconds after which a bell is overdue
 _SKEW = 2.0  # seconds
 _NOT_OWN = ("celery.", "coordinator.")
 
 
-def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]) -> Iterator[Finding]:
-    """`needed`: labels that jobs need; each function says which nodes lost the label, and why."""
+def of_fleet(look: Snapshot) -> Iterator[Finding]:
+    store, living = look.store, look.living
     labels = {label for node in living for label in node.labels}
-    for label in needed:
+    for label in look.needed:
         if label not in labels:
             said = f"no node has the label {label}: the jobs that need it wait"
             yield Finding("error", "label.lost", f"label {label}", said, "coordinator nodes")
@@ -45,7 +44,7 @@ def of_fleet(store: Store, living: Sequence[Node], needed: Mapping[str, Reasons]
     yield from _of_clocks(living)
     yield from _of_versions(living)
     yield from _of_queues(living)
-    yield from (finding for _, finding in unserved(store, living))
+    yield from (finding for _, finding in unserved(look))
 
 
 def since_sweep(store: Store) -> float | None:
@@ -133,36 +132,30 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
             yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, way_out)
 
 
-def unserved(store: Store, living: Sequence[Node]) -> Iterator[tuple[str, Finding]]:
-    """The tasks of ready jobs, and of jobs behind them, that none of these nodes can run; each with what is said."""
-    known = {task for node in living for task in node.tasks}
-    nobody = cache(lambda task, *kind: fit(living, kind, task).nobody)
-
-    def not_served(ids: Sequence[str]) -> list[tuple[str, str, list[str], str]]:
-        """Id, key, class and task. Locks in plain code have no class, marks of a line no record."""
-        records = zip(ids, record.fields_of_many(store, ids, "keys", "class", "task"), strict=True)
-        classes = [(job_id, keys.split("\n"), kind.split("\n"), task) for job_id, (keys, kind, task) in records if kind]
-        return [(job_id, keys[0], kind, task) for job_id, keys, kind, task in classes if nobody(task, *kind)]
-
-    heads = not_served([job_id.decode() for job_id in store.read("SRANDMEMBER", store.key("state", "ready"), _MOST)])
-    lines = store.read_many([("ZRANGE", store.key("line", key), 0, _MOST) for _, key, *_ in heads]) if heads else ()
-    behind = {job_id.decode() for line in lines for job_id in line}
-    jobs = [(kind, task) for *_, kind, task in not_served(sorted(behind | {job_id for job_id, *_ in heads}))]
-    for task, count in sorted(Counter(task for _, task in jobs if task not in known).items()):
-        said, way_out = f"{_waits(count)} for a task that no node has", command("retarget", {"old": task})
-        yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})
-    elsewhere = [(kind, task) for kind, task in jobs if task in known]
-    astray = [(kind[1], task) for kind, task in elsewhere if nobody(task, *kind[:2])]
-    for (queue, task), count in sorted(Counter(astray).items()):
-        said = f"{_waits(count)} for {task} there, and no node with that task serves it"
-        way_out = f"celery -A APP worker -Q {quote(queue)}"
-        yield task, Finding("error", "queue.unserved", f"queue {queue}", said, way_out)
-    lacking = [(",".join(kind[2:]), task) for kind, task in elsewhere if not nobody(task, *kind[:2])]
-    for (labels, task), count in sorted(Counter(lacking).items()):
-        said = f"{_waits(count)} for a node that has it and the task {task}"
-        way_out = f"COORDINATOR_LABELS={quote(labels)} celery -A APP worker"
-        yield task, Finding("error", "label.unserved", f"label {labels}", said, way_out)
-
-
-def _waits(count: int) -> str:
-    return f"{count} jobs wait" if count > 1 else "1 job waits"
+def unserved(look: Snapshot) -> Iterator[tuple[str, Finding]]:
+    """The tasks of ready jobs that no living node can run; each with what is said. The jobs behind them wait, too."""
+    known = {task for node in look.living for task in node.tasks}
+    lanes: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for (kind, task), ids in look.ready(_MOST).items():
+        parts = kind.split("\n")
+        if not fit(look.living, parts, task).nobody:
+            continue
+        lack = ("queue", parts[1]) if fit(look.living, parts[:2], task).nobody else ("label", ",".join(parts[2:]))
+        lack = lack if task in known else ("task", task)
+        lanes[*lack, task] |= {keys.partition("\n")[0] for (keys,) in look.fields(ids, "keys")}
+    for (what, name, task), keys in sorted(lanes.items()):
+        count = sum(lane.length for lane in view.look(look.store, sorted(keys), 1))
+        wait = f"{count} jobs wait" if count > 1 else "1 job waits"
+        if what == "task":
+            said, way_out = f"{wait} for a task that no node has", command("retarget", {"old": task})
+            yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})
+        elif what == "queue":
+            said = f"{wait} for {task} there, and no node with that task serves it"
+            yield (
+                task,
+                Finding("error", "queue.unserved", f"queue {name}", said, f"celery -A APP worker -Q {quote(name)}"),
+            )
+        else:
+            said = f"{wait} for a node that has it and the task {task}"
+            way_out = f"COORDINATOR_LABELS={quote(name)} celery -A APP worker"
+            yield task, Finding("error", "label.unserved", f"label {name}", said, way_out)

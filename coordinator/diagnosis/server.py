@@ -15,12 +15,12 @@ _DRIFT = 1.0  # seconds
 _SHORT = 60.0  # seconds that a restart may take
 
 
-def of_server(store: Store, info: Mapping[str, object] | None = None) -> list[Finding]:
-    """What of this server endangers jobs. `info`: its reply to INFO.
+def of_server(store: Store) -> list[Finding]:
+    """What of this server endangers jobs.
 
     Raises StoreUnavailable, StoreRefused, and SettingsError for a server without functions.
     """
-    info = store.read("INFO") if info is None else info
+    info: Mapping[str, object] = store.read("INFO")
     store.clock()
     where = f"redis {store.where}"
     found = [*_of_disk(store, info, where), *_of_memory(store, info, where), *_of_clock(store, where)]

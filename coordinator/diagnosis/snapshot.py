@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
-from coordinator.diagnosis.fleet import Reasons
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
 from coordinator.lanes.client import LaneClient
+from coordinator.store.client import Store
 from coordinator.store.times import instant
 from coordinator.store.values import ActNote, Json
+
+Reasons = Callable[[Store], list[str]]
 
 
 class Snapshot:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from coordinator.diagnosis.doctor import examine
 from coordinator.diagnosis.finding import Finding
 from coordinator.diagnosis.fit import taken
-from coordinator.diagnosis.fleet import Reasons, since_sweep
+from coordinator.diagnosis.fleet import since_sweep
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import record
 from coordinator.jobs.rates import Span, rates_of
@@ -48,14 +46,11 @@ class Status:
     refused: int | None = None
 
 
-def status_of(
-    store: Store, needed: Mapping[str, Reasons] = MappingProxyType({}), more: Iterable[Finding] = ()
-) -> Status:
-    """Read the status. `needed` and `more`: see `doctor.examine`. Raises SettingsError if the server is too old."""
+def status_of(store: Store, findings: Sequence[Finding] = (), refused: int | None = None) -> Status:
+    """Read the status. `findings`: of `doctor.examine`. Raises SettingsError if the server is too old."""
     info = store.read("INFO")
     check_server(info, store.where)
     living = Nodes(store).living()
-    labels = {label for node in living for label in node.labels}
     counts = {state: number for state, number in record.counts(store).items() if number and state not in _SUMS}
     rates = rates_of(store)
     order = sorted(counts, key=lambda state: (state in TERMINAL, state))
@@ -69,9 +64,10 @@ def status_of(
         jobs={state: counts[state] for state in order},
         hour=rates.hour,
         day=rates.day,
-        findings=tuple(examine(store, needed, more)),
-        stopped=bool(living) and not needed.keys() <= labels,
+        findings=tuple(findings),
+        stopped=bool(living) and any(one.code == "label.lost" for one in findings),
         master=store.master,
         replicas=int(str(info.get("connected_slaves", 0))) if store.master else None,
         swept=since_sweep(store),
+        refused=refused,
     )

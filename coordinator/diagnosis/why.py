@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from coordinator.diagnosis.cause import Cause, Why
 from coordinator.diagnosis.entries import of_entry
-from coordinator.diagnosis.fleet import Reasons
 from coordinator.diagnosis.jobs import of_job, of_lane
 from coordinator.diagnosis.nodes import of_node
-from coordinator.diagnosis.snapshot import Snapshot
+from coordinator.diagnosis.snapshot import Reasons, Snapshot
 from coordinator.diagnosis.spent import spent
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs import validation

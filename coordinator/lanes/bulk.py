@@ -221,10 +221,4 @@ def on_filter(
 
 
 def _text(value: object) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else ",".join(map(str, value))
-        if isinstance(value, list | tuple)
-        else str(value)
-    )
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -19,7 +19,6 @@ from coordinator.diagnosis.fleet import unserved
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.diagnosis.summary import REASONS, why_summary
 from coordinator.errors import UnknownJob
-from coordinator.fleet.nodes import Nodes
 from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, span_text
@@ -65,8 +64,8 @@ class TroubleReports:
         return None
 
     def _of_waits(self) -> Iterator[Trouble]:
-        now = datetime.now(UTC)
-        for row in why_summary(Snapshot(self.lanes)).rows:
+        now, look = datetime.now(UTC), Snapshot(self.lanes)
+        for row in why_summary(look).rows:
             what = _WAITS.get(REASONS.get(row.code, ""))
             if what and row.example and (row.longest or 0) > self.store.settings.long_wait:
                 with suppress(UnknownJob):  # it is over
@@ -74,7 +73,7 @@ class TroubleReports:
                     message = f"job {job.id} of {job.task} (lane {job.key}) has waited for {what}"
                     message += f" for {span_text(row.longest or 0)}"
                     yield Trouble("waits", message, job.id, job.key, job.task, now)
-        for task, finding in unserved(self.store, Nodes(self.store).living()):
+        for task, finding in unserved(look):
             yield Trouble("no_node", f"{finding.thing}: {finding.message}", "", "", task, now)
 
     def _tell_once(self, trouble: Trouble) -> None:
