@@ -33,7 +33,6 @@ from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, Undoing, working
-from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.request import TELL_COALESCED
 from coordinator.jobs.states import State
@@ -203,8 +202,6 @@ class Runner:
         the job, wait for it.
         """
         self._events.ended(claim, outcome, state)
-        if claim.undoing and outcome.error is not None:
-            log_double_fault(claim.id, claim.keys[0], claim.error, loads(outcome.detail))
         unheard = outcome.kind == "ignored" and state == "succeeded"
         if state not in TERMINAL or unheard or not (claim.tell or shared):
             return

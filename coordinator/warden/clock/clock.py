@@ -31,7 +31,7 @@ from coordinator.sorters.sorter import STEP
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
-from coordinator.warden.clock.runner_watch import RunnerWatch, look_for_fault
+from coordinator.warden.clock.runner_watch import RunnerWatch
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,6 @@ class Clock:
             for job_id in lost:
                 self._get_on()
                 logger.warning("job %s: its lease ended", job_id.decode())
-                look_for_fault(self.lanes, job_id.decode())
             for node in gone:
                 logger.warning("node %s is dead", node.decode())
             if not more or time.monotonic() > until:

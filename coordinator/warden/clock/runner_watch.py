@@ -35,7 +35,6 @@ from coordinator.errors import UnknownJob
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board, Notice
 from coordinator.jobs.backoff import delay_of_job
-from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import fields
 from coordinator.jobs.spec import ErrorRecord
 from coordinator.lanes.client import LaneClient
@@ -192,7 +191,6 @@ class RunnerWatch:
             self.store.step("work_drop", self.node, entry.runner, entry.token)
         else:
             logger.warning("job %s on %s: %s (%s), now %s", entry.job_id, self.node, how, detail, state.decode())
-            look_for_fault(self.lanes, entry.job_id)
 
     def _hand_over(self, entry: WorkEntry) -> bool:
         """Give a job of a draining node to other nodes. Returns False if it may end here: a rollback, since it runs
@@ -237,14 +235,6 @@ def _is_due(entry: WorkEntry, notice: Notice, now: int) -> bool:
     claim, the board from the start of the body, and the later limit holds.
     """
     return entry.till == 1 or (0 < entry.till < now and notice.is_overdue(entry.token))
-
-
-def look_for_fault(lanes: LaneClient, job_id: str) -> None:
-    """Log the double fault of a rollback that was lost or stopped, since its process cannot."""
-    with suppress(UnknownJob):
-        job = lanes.job(job_id)
-        if job.rollback == "failed":
-            log_double_fault(job.id, job.key, job.error, job.fault)
 
 
 class LongRuns:

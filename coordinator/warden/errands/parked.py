@@ -18,7 +18,6 @@ from coordinator.author import Author
 from coordinator.errors import CoordinatorError, UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.backoff import delay_of
-from coordinator.jobs.faults import log_double_fault
 from coordinator.jobs.record import Job, fields_of_many, keep_on, read_many, standing
 from coordinator.jobs.spec import ErrorRecord, Handles
 from coordinator.lanes.client import LaneClient
@@ -202,8 +201,6 @@ class Parked:
         args = (job_id, last, outcome, detail, milliseconds(delay), "", *following)
         state = self.store.step("job_unpark", *args)
         logger.info("job %s: all sub-results ended; %s, now %s", job_id, outcome, state.decode() or "no longer parked")
-        if state and job.back is not None and outcome not in ("succeeded", "step", "replaced"):
-            log_double_fault(job_id, job.key, job.error, loads(detail))
 
 
 def _end_of_job(job: Job) -> End:

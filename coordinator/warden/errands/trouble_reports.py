@@ -19,6 +19,7 @@ from coordinator.diagnosis.fleet import unserved
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.diagnosis.summary import REASONS, why_summary
 from coordinator.errors import UnknownJob
+from coordinator.jobs.spec import ErrorRecord
 from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, span_text
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 LOOK = 30.0  # seconds between two looks at what waits
 _AGAIN = 3600.0  # seconds after which a wait is told again, and for which a handler that raises is called again
 _WAITS = {"slot": "a free slot", "lane": "its turn in its lane", "paused": "its lane, which is paused"}
-_SAYS = {"held": "is held for an operator", "failed": "failed for good", "double_fault": "failed, and so its rollback"}
+_SAYS = {"held": "is held for an operator", "failed": "failed for good", "double_fault": "failed"}
 
 
 class TroubleReports:
@@ -57,9 +58,9 @@ class TroubleReports:
     def _of_job(self, kind: Kind, at: datetime, job_id: str) -> Trouble | None:
         with suppress(UnknownJob):
             job = self.lanes.job(job_id)
-            error = job.fault if kind == "double_fault" else job.error
-            why = f": {error.get('type')}: {error.get('message')}" if error else ""
-            message = f"job {job_id} of {job.task} (lane {job.key}) {_SAYS[kind]}{why}"
+            message = f"job {job_id} of {job.task} (lane {job.key}) {_SAYS[kind]}{_why(job.error)}"
+            if kind == "double_fault":
+                message = f"double fault: {message}; its rollback failed, too{_why(job.fault)}"
             return Trouble(kind, message, job_id, job.key, job.task, at)
         return None
 
@@ -84,6 +85,11 @@ class TroubleReports:
 
     def _tell(self, trouble: Trouble) -> bool:
         """False where a handler raised."""
-        logger.warning("trouble (%s): %s", trouble.kind, trouble.message)
+        level = logging.ERROR if trouble.kind == "double_fault" else logging.WARNING
+        logger.log(level, "trouble (%s): %s", trouble.kind, trouble.message)
         answers = trouble_seen.send(sender=self.app, trouble=trouble)
         return not any(isinstance(answer, Exception) for _, answer in answers)
+
+
+def _why(error: ErrorRecord | None) -> str:
+    return f": {error.get('type')}: {error.get('message')}" if error else ""

@@ -15,7 +15,7 @@ from coordinator.jobs.backoff import delay_of_job
 from coordinator.jobs.current import CurrentJob
 from coordinator.jobs.record import fields
 from coordinator.metrics.collector import Collector
-from coordinator.warden.clock.runner_watch import RunnerWatch, look_for_fault
+from coordinator.warden.clock.runner_watch import RunnerWatch
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
 from tests.harness.command import Call, loaded
@@ -91,7 +91,6 @@ def test_a_damaged_field_whichever_it_is_stops_nobody(shop: Puppet, coordinator:
                 assert coordinator.lanes()
                 for job_id in damaged:
                     delay_of_job(shop.store, job_id)
-                    look_for_fault(shop.lanes, job_id)
                 for errand in errands:
                     errand.step()
             except Exception as error:

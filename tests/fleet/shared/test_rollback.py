@@ -72,6 +72,7 @@ def test_a_started_job_that_is_cancelled_or_expires_is_stopped_then_rolled_back_
     for name, key in zip(found, "abc", strict=True):
         assert [stamp.what for stamp in fleet.stamps(name)] == ["begin", "undone"]
         assert fleet.stamps(name, "undone")[0].at < fleet.stamps(f"next-{key}", "begin")[0].at
+    wait_until(lambda: double_faults(fleet, "fault"), 10, fleet.logs)
     assert len(double_faults(fleet, "fault")) == 1
     counts = fleet.coordinator.counts()
     assert [counts[name] for name in ("cancelled", "expired", "double_fault", "faults")] == [2, 1, 0, 1]

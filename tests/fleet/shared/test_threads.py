@@ -56,6 +56,7 @@ def test_where_a_rollback_cannot_be_stopped_one_that_overruns_is_a_double_fault_
     job = coordinator.job("job")
     assert (job.state, job.rollback, (job.fault or {})["type"]) == ("double_fault", "failed", "TimedOut")
     assert marks(fleet) == ["job begin", "job end", "undo begin", "undo end", "next begin", "next end"]
+    wait_until(lambda: double_faults(fleet, "job"), 10, fleet.logs)
     assert len(double_faults(fleet, "job")) == 1
 
 

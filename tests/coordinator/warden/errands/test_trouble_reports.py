@@ -63,6 +63,8 @@ def test_each_failure_hold_and_double_fault_is_told_once_whichever_node_looks(
     assert (held.key, held.task) == ("b", "shop.work")
     assert "job held of shop.work (lane b) is held for an operator" in held.message
     assert caplog.text.count("trouble (held): job held") == 1
+    assert caplog.text.count("double fault: job both of shop.work (lane d) failed: ") == 1
+    assert [one.levelname for one in caplog.records if "; its rollback failed, too: " in one.message] == ["ERROR"]
     assert not node.store.read("EXISTS", node.store.key("troubles", "shop"))
     node.lanes.cancel("held", why="", by="x")
 
