@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -27,7 +26,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from coordinator.author import Author
+from coordinator.author import Author, Role
 from coordinator.dashboard import acts, show, views
 from coordinator.dashboard.access import LOOPBACK, VISIT, Auth, Guard, TokenLogin, Visit
 from coordinator.dashboard.api import api_of
@@ -78,16 +77,6 @@ def dashboard(
     return Guard(site.app, login, known, site.ask, {at: cast(ASGIApp, known_mounts[at]()) for at in mounts})
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """A request for a page. `root`: where the dashboard stands; `path`: in it; `visit`: None before the login."""
-
-    root: str
-    path: str
-    asked: Asked
-    visit: Visit | None
-
-
 class Site:
     """The pages, acts and streams of one dashboard."""
 
@@ -134,15 +123,14 @@ class Site:
 
     # Answers.
 
-    def _look(self, request: Request, form: Mapping[str, str] | None = None) -> _Look:
+    def _asked(self, request: Request, form: Mapping[str, str] | None = None) -> Asked:
         """`form`: what was sent, where the address does not have the values."""
         root: str = request.scope.get("root_path", "")
         show.root.set(root)
-        visit: Visit | None = request.scope.get(VISIT)
-        author = visit.author if visit else Author("", "viewer")
+        visit: Visit = request.scope.get(VISIT) or Visit(Author("", "viewer"), "")
         values = dict(request.query_params) if form is None else form
         path = request.scope["path"].removeprefix(root) or "/"
-        return _Look(root, path, Asked(self.coordinator, values, author, self._kept), visit)
+        return Asked(self.coordinator, values, visit.author, self._kept, path, visit.token)
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call a function that reads in a thread. Raises TimeoutError after five seconds; the thread is busy until the
@@ -158,28 +146,30 @@ class Site:
         return await asyncio.wait_for(reading, PATIENCE)
 
     async def _page(self, request: Request) -> Response:
-        look = self._look(request)
-        status, text = await self._render(look, partial(self._views[look.path], look.asked))
+        asked = self._asked(request)
+        status, text = await self._render(asked, partial(self._views[asked.path], asked))
         return HTMLResponse(text, status)
 
-    async def _render(self, look: _Look, view: Callable[[], Page], frame: str = "page.html") -> tuple[int, str]:
-        """The status and the text of a page; an error becomes a page that says it."""
+    async def _render(
+        self, asked: Asked, view: Callable[[], Page], frame: str = "page.html", reads: bool = True
+    ) -> tuple[int, str]:  # fmt: skip
+        """The status and the text of a page; an error becomes a page that says it. `reads`: False after an act."""
 
         def made() -> tuple[int, str]:
             page = view()
-            return page.status, self._text(page, look, frame)
+            return page.status, self._text(page, asked, frame)
 
         try:
-            return made() if look.visit and look.visit.form else await self.read(made)  # after an act, nothing is read
+            return await self.read(made) if reads else made()
         except Exception as error:
-            page = trouble_page(error_page_of(error, self.coordinator.extensions), *self._above(look.path))
-            return page.status, self._text(page, look, frame)
+            page = trouble_page(error_page_of(error, self.coordinator.extensions), *self._above(asked.path))
+            return page.status, self._text(page, asked, frame)
 
-    def _text(self, page: Page, look: _Look, frame: str = "page.html") -> str:
+    def _text(self, page: Page, asked: Asked, frame: str = "page.html") -> str:
         around = {
-            "frame": frame, "title": page.title, "asked": look.asked, "path": look.path, "visit": look.visit,
-            "may_act": look.asked.author.role == "operator", "tabs": self._tabs,
-            "links": self._links, "values": look.asked.values, "lives": look.path in self._views,
+            "frame": frame, "title": page.title, "asked": asked, "path": asked.path,
+            "may_act": asked.author.role == "operator", "tabs": self._tabs,
+            "links": self._links, "values": asked.values, "lives": asked.path in self._views,
         }  # fmt: skip
         return self._templates.get_template(page.template).render(around | dict(page.values))
 
@@ -191,10 +181,10 @@ class Site:
     async def _act(self, request: Request) -> Response:
         """Show an act's form, or do the act."""
         name, posted = request.path_params["name"], request.method == "POST"
-        look = self._look(request, request.scope[VISIT].form if posted else None)
+        asked = self._asked(request, request.scope[VISIT].form if posted else None)
         act = self._acts.get(name)
-        view = await self._done(name, act, look.asked) if posted and act else partial(self._form, name, look.asked)
-        status, text = await self._render(look, view)
+        view = await self._done(name, act, asked) if posted and act else partial(self._form, name, asked)
+        status, text = await self._render(asked, view, reads=not posted)
         return HTMLResponse(text, status)
 
     async def _done(self, name: str, act: Act, asked: Asked) -> Callable[[], Page]:
@@ -218,25 +208,25 @@ class Site:
 
     async def _find(self, request: Request) -> Response:
         """Go to the job of this id, or to the lane of this key, or to the lanes whose keys begin so."""
-        look = self._look(request)
+        asked = self._asked(request)
         try:
-            return RedirectResponse(await self.read(partial(views.find, look.asked)), 303)
+            return RedirectResponse(await self.read(partial(views.find, asked)), 303)
         except Exception:
-            return RedirectResponse(show.url("/lanes", prefix=look.asked.values.get("q", "")[:LONGEST]), 303)
+            return RedirectResponse(show.url("/lanes", prefix=asked.values.get("q", "")[:LONGEST]), 303)
 
     def ask(self, request: Request, wrong: str, status: int) -> Response:
         """The page that wants a token; for programs a line."""
-        look = self._look(request, {})
-        if look.path.startswith(("/api", "/live")):
+        asked = self._asked(request, {})
+        if asked.path.startswith(("/api", "/live")):
             return Response(f"{wrong or 'Not logged in'}\n", status, media_type="text/plain")
-        to = look.path + (f"?{request.url.query}" if request.url.query and "token=" not in request.url.query else "")
-        page = Page("login.html", "Log in", {"wrong": wrong, "to": to if look.path in self._views else "/"})
-        return HTMLResponse(self._text(page, look, "bare.html"), status)
+        to = asked.path + (f"?{request.url.query}" if request.url.query and "token=" not in request.url.query else "")
+        page = Page("login.html", "Log in", {"wrong": wrong, "to": to if asked.path in self._views else "/"})
+        return HTMLResponse(self._text(page, asked, "bare.html"), status)
 
     async def _missing(self, request: Request, _: Exception) -> Response:
-        look = self._look(request, {})
-        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."), *self._above(look.path))
-        return HTMLResponse(self._text(page, look), 404)
+        asked = self._asked(request, {})
+        page = trouble_page(ErrorPage(404, "No such page", "Nothing is here."), *self._above(asked.path))
+        return HTMLResponse(self._text(page, asked), 404)
 
     # A page that is looked at is made anew every two seconds, and sent where it changed.
 
@@ -246,28 +236,28 @@ class Site:
             return Response("There is no such page\n", 404, media_type="text/plain")
         if self._streams >= STREAMS:
             return Response("Too many look at this dashboard\n", 503, media_type="text/plain")
-        events = self._events(self._look(request).root, at.path, at.query, request.scope[VISIT].author)
+        events = self._events(at.path, at.query, self._asked(request).author.role)
         return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    async def _events(self, root: str, path: str, query: str, author: Author) -> AsyncIterator[str]:
+    async def _events(self, path: str, query: str, role: Role) -> AsyncIterator[str]:
         self._streams += 1
         try:
             last, end = "", time.monotonic() + _STREAM
             while time.monotonic() < end:
-                text = await self._shared(root, path, query, author)
+                text = await self._shared(path, query, role)
                 yield ": nothing new\n\n" if text == last else "".join(f"data: {n}\n" for n in text.splitlines()) + "\n"
                 last = text
                 await asyncio.sleep(PAUSE)
         finally:
             self._streams -= 1
 
-    async def _shared(self, root: str, path: str, query: str, author: Author) -> str:
+    async def _shared(self, path: str, query: str, role: Role) -> str:
         """The live part of a page; who looks at the same one within a second gets the same text."""
-        key, now = (root + path, query, author.role), time.monotonic()
+        key, now = (show.root.get() + path, query, role), time.monotonic()
         made, task = self._made.get(key, (0.0, None))
         if task is None or now - made > _SHARED:
-            values, viewer = dict(parse_qsl(query, max_num_fields=100)), Author("", author.role)
-            look = _Look(root, path, Asked(self.coordinator, values, viewer, self._kept), None)
-            task = asyncio.ensure_future(self._render(look, partial(self._views[path], look.asked), "live.html"))
+            values = dict(parse_qsl(query, max_num_fields=100))
+            asked = Asked(self.coordinator, values, Author("", role), self._kept, path)
+            task = asyncio.ensure_future(self._render(asked, partial(self._views[path], asked), "live.html"))
             self._made = {k: it for k, it in self._made.items() if now - it[0] <= _SHARED} | {key: (now, task)}
         return (await asyncio.shield(task))[1]

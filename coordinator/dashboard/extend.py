@@ -24,12 +24,17 @@ _NAMES = ("holder", "id", "instance", "key", "name")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for a page or an act: the values of its URL or form, and who asks."""
+    """A request for a page or an act: the values of its URL or form, and who asks.
+
+    `path`: of the page. `token`: of the forms on it; "" where nobody has logged in, and in what is sent again.
+    """
 
     coordinator: Coordinator
     values: Mapping[str, str]
     author: Author
     kept: dict[str, tuple[float, object]] = field(default_factory=dict)
+    path: str = "/"
+    token: str = ""
 
     def keep(self, name: str, seconds: float, read: Callable[[], T]) -> T:
         """Give what `read` gave for anybody at most so many seconds ago: for what is dear, and changes slowly."""
