@@ -151,10 +151,8 @@ def unserved(look: Snapshot) -> Iterator[tuple[str, Finding]]:
             yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})
         elif what == "queue":
             said = f"{wait} for {task} there, and no node with that task serves it"
-            yield (
-                task,
-                Finding("error", "queue.unserved", f"queue {name}", said, f"celery -A APP worker -Q {quote(name)}"),
-            )
+            way_out = f"celery -A APP worker -Q {quote(name)}"
+            yield task, Finding("error", "queue.unserved", f"queue {name}", said, way_out)
         else:
             said = f"{wait} for a node that has it and the task {task}"
             way_out = f"COORDINATOR_LABELS={quote(name)} celery -A APP worker"
