@@ -7,7 +7,7 @@ from shlex import quote
 import click
 
 from coordinator.cli.session import WHICH_APP, Session, Wrong, session_of
-from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreUnavailable, UnknownEntry, UnknownJob
+from coordinator.errors import CoordinatorError, InvalidJob, SettingsError, StoreUnavailable
 from coordinator.extension import plainly
 
 
@@ -26,13 +26,12 @@ class Commands(click.Group):
             asked = error.job_id if ctx.invoked_subcommand == "submit" else None
             again = f"; the job may be in line: ask again with --id {quote(asked)}" if asked else ""
             raise Wrong(f"{str(error).rstrip('.')}. {hint}COORDINATOR_URL names it{again}") from error
-        except (InvalidJob, SettingsError, UnknownEntry, UnknownJob) as error:
-            raise Wrong(str(error)) from error
         except Exception as error:
             said = plainly(error, ctx.obj.extensions if isinstance(ctx.obj, Session) else ())
             if said is error and not isinstance(error, CoordinatorError):
                 raise
-            raise click.ClickException(str(said)) from error
+            wrong = isinstance(said, (InvalidJob, SettingsError, LookupError))  # a LookupError: it is not there
+            raise (Wrong if wrong else click.ClickException)(str(said)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         try:

@@ -91,7 +91,7 @@ def _watch(job_id: str) -> Job:
             if time.monotonic() > deadline:
                 raise click.ClickException(
                     f"no node took the request within {TAKEN_IN:g} s. It still waits in the queue {requests.QUEUE} "
-                    f"(is a node alive? coordinator nodes), or a node refused it ({requests.QUEUE}.dead says why)"
+                    f"(is a node alive? coordinator nodes), or a node refused it (why: coordinator refused)"
                 ) from None
             time.sleep(LOOK)
             continue

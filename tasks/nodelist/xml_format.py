@@ -34,7 +34,8 @@ def parse_nodelist(body: bytes) -> Parsed:
     """Members beside their elements, and a sentence about each bad entry. Raises safe_xml.Unreadable."""
     root = safe_xml.parse(body)
     if root.tag not in {f"{{{namespace}}}nodeList" for namespace in NAMESPACES.values()}:
-        raise safe_xml.Unreadable(f"its root is no nodeList but {str(root.tag)[:200]}")
+        known = " or ".join(NAMESPACES.values())
+        raise safe_xml.Unreadable(f"its root is no nodeList of {known} but {str(root.tag)[:200]}")
     parsed, bad = Parsed(root, {}, [], set()), set()
     for position, node in enumerate(root.findall("node"), start=1):
         label = f"entry {position} ({(node.findtext('identifier') or 'no identifier').strip()[:80]})"

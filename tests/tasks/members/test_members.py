@@ -225,7 +225,7 @@ def test_a_former_member_whose_lane_is_held_is_not_purged(run: Run, listing: str
 def test_why_a_member_is_not_synchronized(run: Run, server: MemberServer) -> None:
     server.fill(7)
     member_id = server.member.identifier
-    assert last(run("why", "--member", "urn:node:nobody")).endswith("coordinator members lists them all")
+    assert refused(run("why", "--member", "urn:node:nobody")).endswith("coordinator members lists them all")
     told(run("members", "add", server.member.base_url, "--why", "they asked for it"))
     why = json.loads(told(run("why", "--member", member_id, "--json")))
     [cause] = why["causes"]
