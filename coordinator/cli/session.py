@@ -153,7 +153,14 @@ def act_options(command: Callable[P, T]) -> Callable[P, T]:
     """What each act of a person takes, also in an app's own commands."""
     ticket = click.option("--ticket", default="", help="Where people discuss it: a number, or an address.")
     by = click.option("--by", default=_me, help="The author of the act.  [default: user@host]")
-    return click.option("--why", help="The reason, for others to read.", required=True)(by(ticket(command)))
+    why = click.option("--why", help="The reason, for others to read.", required=True, callback=_reason)
+    return why(by(ticket(command)))
+
+
+def _reason(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    if not text.strip():
+        raise click.BadParameter("say why: others will read it", ctx, param)
+    return text
 
 
 def with_coordinator(function: Callable[Concatenate[Coordinator, P], None]) -> Callable[P, None]:

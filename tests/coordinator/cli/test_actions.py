@@ -155,8 +155,9 @@ def test_cancel_keeps_who_and_why(call: Call, node: Puppet) -> None:
 
 @pytest.mark.parametrize("command", ["release", "pause", "resume", "retry", "cancel"])
 def test_an_operator_must_say_why(call: Call, command: str) -> None:
-    result = call(command, "order/1")
-    assert (result.exit_code, "--why" in result.stderr) == (2, True)
+    for given in ((), ("--why", ""), ("--why", "  ")):
+        result = call(command, "order/1", *given)
+        assert (result.exit_code, "--why" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["retry", "why", "cancel"])
