@@ -12,6 +12,9 @@ from tasks.settings import Settings
 
 
 def findings() -> Iterator[Finding]:
+    if not documents[NODELIST].pointer()[0]:
+        message = "there is no nodelist, so no member is synchronized, and requests wait: coordinator nodelist show"
+        yield Finding("error", "document.none", f"document {NODELIST}", message, "coordinator nodelist import FILE")
     yield from documents.findings()
     yield from _proposals()
     if task := Settings.from_environment().on_object:

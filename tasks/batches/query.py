@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from coordinator import InvalidJob
 from tasks import instants
 from tasks.batches import profiles
 from tasks.batches.profiles import Profile
@@ -103,7 +104,7 @@ def is_wanted(connection: Connection, item: str, wanted: ItemConditions) -> bool
 
 
 def page(engine: Engine, wanted: ItemConditions, after: str | None, limit: int) -> ItemPage:
-    """Read a page, by priority, then age. `after`: the last page's cursor. Raises ValueError for a bad cursor."""
+    """Read a page, by priority, then age. `after`: the last page's cursor. Raises InvalidJob for a bad cursor."""
     edge = _edge(after)
     with _snapshot(engine) as connection:
         known, broken = profiles.all_of(connection)
@@ -192,7 +193,7 @@ def _edge(after: str | None) -> Position | None:
         return None
     rank, _, number = after.rpartition(".")
     if not number.isdecimal() or not rank:
-        raise ValueError(f"{after!r} is no cursor: give the cursor that the page before has shown")
+        raise InvalidJob(f"{after!r} is no cursor: give the cursor that the page before has shown")
     return Position(int(rank) if rank.isdecimal() else rank, int(number))
 
 

@@ -20,7 +20,9 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 
 def test_a_nodelist_is_imported_shown_and_told_apart_from_what_is_none(run: Run, tmp_path: Path) -> None:
     assert "nodelist import FILE" in refused(run("members"))
+    assert "[document.none]" in run("doctor").stdout
     assert told(run("nodelist", "import", str(SAMPLE))) == "3 members, 2 of them can be synchronized"
+    assert "[document.none]" not in run("doctor").stdout
     shown = told(run("nodelist", "show"))
     assert "10 0/3 * * * ? *" in shown
     assert "not a member node" in shown
