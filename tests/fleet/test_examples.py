@@ -14,12 +14,12 @@ EXAMPLES = {path.name for path in (ROOT / "examples").glob("*.py")} - {"onemachi
 
 
 def shown(name: str, fresh: bool = False, **given: str) -> list[str]:
-    """What `python examples/NAME` prints; `fresh`: it loads the libraries itself."""
+    """What `python examples/NAME` prints; `fresh`: it and all that it starts load the libraries themselves."""
     if fresh:
         argv = [sys.executable, f"examples/{name}"]
         done = subprocess.run(argv, cwd=ROOT, env=environment(**given), capture_output=True, text=True, timeout=100)
     else:
-        done = python([f"examples/{name}"], ROOT, environment(**given), 100)
+        done = python([f"examples/{name}"], ROOT, environment(**given), 100, spares=5)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 

@@ -13,11 +13,11 @@ import psutil
 from tests.harness.installation import Installation
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
+from tests.harness.spares import CLOCK, SPARE
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[2]
-CLOCK = "coordinator.warden.clock"
 # A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
 ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
@@ -46,7 +46,7 @@ class Worker:
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if not _is(child, CLOCK)]
+        return [child for child in self._children() if not _is(child, CLOCK, SPARE)]
 
     def _children(self) -> list[psutil.Process]:
         return [child for child in psutil.Process(self.pid).children() if _lives(child)]
@@ -67,10 +67,10 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _is(process: psutil.Process, word: str) -> bool:
-    """It stands on its command line. Not one that has ended since it was seen."""
+def _is(process: psutil.Process, *words: str) -> bool:
+    """One of these stands on its command line. Not one that has ended since it was seen."""
     with suppress(psutil.NoSuchProcess):
-        return word in process.cmdline()
+        return bool({*words} & {*process.cmdline()})
     return False
 
 

@@ -149,11 +149,14 @@ def start(
     stdout: IO[Any] | int | None = None,
     stderr: IO[Any] | int | None = None,
     session: bool = False,
+    spares: int | None = None,
 ) -> Started:
     """As `python -m …`, `python -c …` or `python FILE …` there, with this environment alone, or that of this process;
-    `stdin`, `stdout` and `stderr` as for Popen, but nothing comes in where none is given; `session`: in a new one.
+    `stdin`, `stdout` and `stderr` as for Popen, but nothing comes in where none is given; `session`: in a new one;
+    `spares`: for so many nodes that it starts, where its command line does not say how many.
     """
     program = {"argv": list(argv), "folder": str(folder), "env": dict(os.environ if env is None else env)}
+    program["spares"] = spares
     with ExitStack() as stack:
         standard, ours = list[int](), list[IO[str] | None]()
         for number, given in enumerate((stdin, stdout, stderr)):
@@ -180,11 +183,11 @@ def _end(number: int, given: IO[Any] | int | None, stack: ExitStack) -> tuple[in
 
 
 def python(
-    argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout: float = 60
+    argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout: float = 60, spares: int | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The same, run to its end."""
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-        process = start(argv, folder, env, stdout=out, stderr=err)
+        process = start(argv, folder, env, stdout=out, stderr=err, spares=spares)
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -5,8 +5,6 @@ its pid once it stands as it should, and this process says later how it ended. I
 process; its programs end by themselves. ROOM is there for their command lines, which they write over that of this one.
 """
 
-import ctypes
-import fcntl
 import gc
 import importlib
 import json
@@ -17,12 +15,12 @@ import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from tests.harness import spares
 
 LIBRARIES = (
     "alembic", "billiard.sharedctypes", "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events",
@@ -46,7 +44,6 @@ OF_SERVICE = (
     "tasks.settings",
 )  # fmt: skip
 LONGEST = 1 << 20  # bytes of a message
-_HIGH = 64  # no program of ours has so many open when it begins
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
@@ -78,7 +75,7 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
             for number in (woken, waking):
                 os.close(number)
             with socket.socket(fileno=fds[3]) as ear:
-                become(program, fds[:3])
+                spares.become(program, fds[:3])
                 ear.send(f"began {os.getpid()}".encode())
             return program
         for number in fds[:3]:
@@ -95,33 +92,11 @@ def _bury(ears: dict[int, socket.socket]) -> None:
                 ear.send(f"ended {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def become(program: dict[str, Any], fds: Sequence[int]) -> None:
-    """As a process that was just started so, with these descriptors as its standard three."""
-    if program["session"]:
-        os.setsid()
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in fds]
-    for fd in fds:
-        os.close(fd)
-    for number, fd in enumerate(high):
-        os.dup2(fd, number)
-        os.close(fd)
-    os.environ.clear()
-    os.environ.update(program["env"])
-    time.tzset()
-    os.chdir(program["folder"])
-
-
-def show(*argv: str) -> None:
-    """As its command line; else `ps` and psutil would show that of the process from which all are forked."""
-    begin, end = (int(one) for one in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
-    shown = "\0".join(argv).encode()[: end - begin - 1]
-    ctypes.memset(begin, 0, end - begin)
-    ctypes.memmove(begin, shown, len(shown))
-
-
-def run(argv: list[str]) -> None:
-    """As `python -m …`, `python -c …` or `python FILE …`, and shown so."""
-    show(sys.executable, *argv)
+def run(argv: list[str], number: int | None) -> None:
+    """As `python -m …`, `python -c …` or `python FILE …`, and shown so. It has spares, or a `number` of them."""
+    while (other := spares.keep(spares.number_for(argv) if number is None else number)) is not None:
+        argv, number = other, None
+    spares.show(sys.executable, *argv)
     sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
     kind, what, *rest = argv if argv[0] in ("-m", "-c") else (argv[0], "")
     if kind == "-m":
@@ -153,4 +128,4 @@ if __name__ == "__main__":
     gc.freeze()
     found = serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
-        run(found["argv"])
+        run(found["argv"], found.get("spares"))
