@@ -59,5 +59,5 @@ def test_jobs_go_on_in_order_when_a_master_is_killed_and_the_next_one_pauses(
     assert not [at for at in found.overtaken if at < paused], found
     assert recovered - failed < 20
     assert (status.master, status.replicas) == (f"127.0.0.1:{sentinels.master().port}", 1)
-    assert "redis.failover" in {finding.code for finding in status.findings}
+    assert "redis.failover" in {finding.code for finding in fleet.coordinator.doctor()}
     assert fleet.shop.work.AsyncResult(last).get(timeout=5) == last

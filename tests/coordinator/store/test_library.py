@@ -199,7 +199,7 @@ def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_way_out(old
 def test_the_command_and_a_beat_say_that_redis_is_too_old(old_redis: RedisServer, call: Call) -> None:
     for command in ("status", "nodes", "libraries", "jobs", "lanes", "grabs", "schedule"):
         result = call(command, COORDINATOR_URL=old_redis.url(0))
-        assert (result.exit_code, "Redis 7.0 or later" in result.stderr) == (1, True), result.output
+        assert (result.exit_code, "Redis 7.0 or later" in result.stderr) == (2, True), result.output
     said = call("doctor", COORDINATOR_URL=old_redis.url(0))
     assert (said.exit_code, "error [redis.functions]" in said.stdout) == (2, True), said.output
     app = Celery("shop", broker=old_redis.url(1), set_as_current=False)

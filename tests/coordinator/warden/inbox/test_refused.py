@@ -221,7 +221,7 @@ def test_the_command_shows_requeues_and_discards_what_status_counts(
         said = told(call(*app, "refused", "discard", by_name['{"name": "ann"}'], "--why", "old"))
         assert said.endswith("is discarded")
         assert "no refused request has the id" in call(*app, "refused", "discard", first.id, "--why", "old").stdout
-        assert call(*app, "refused", first.id).exit_code == 1
+        assert call(*app, "refused", first.id).exit_code == 2
         assert "refused" not in told(call(*app, "status"))
     finally:
         sys.modules.pop("desk_app", None)
