@@ -232,7 +232,7 @@ def test_a_run_by_command_says_what_came_of_each_item(press: Any, items: Items, 
         "would remove Checked FAILED of"
     )
     assert command("items", "restart", "B2-RT1", "--why", "a test").exit_code == 0
-    assert command("items", "show", "B7-RT1").exit_code == 1
+    assert command("items", "show", "B7-RT1").exit_code == 2
 
 
 def test_a_row_that_cannot_be_read_is_named_and_hides_no_other_from_a_component(

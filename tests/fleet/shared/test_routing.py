@@ -65,30 +65,6 @@ def told(run: Run, nodes: Sequence[Slots]) -> str:
     return f"{len(run.sizes)} jobs: {run.took:.2f} s, {run.took / least:.3f} of the best there is; {peers}"
 
 
-def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fleet: Fleet) -> None:
-    """One run that is spoilt by a busy machine is made again with other jobs."""
-    nodes = [Slots(capacity) for capacity in CAPACITIES.values()]
-    for seed in (1, 2):
-        run = work_off(fleet, heavy_tail(seed, 500), f"even{seed}-")
-        used = [run.busy[f"{name}@test"] / capacity for name, capacity in CAPACITIES.items()]
-        print(told(run, nodes), "utilisation", [round(one / run.took, 2) for one in used])
-        if run.took <= LOADED * best(run.sizes, nodes) and max(used) <= 1.3 * min(used):
-            break
-    assert run.took <= LOADED * best(run.sizes, nodes), told(run, nodes)
-    assert max(used) <= 1.3 * min(used), run.busy
-    assert end_of(run.sizes, nodes, in_turns(nodes)) > 1.5 * run.took
-
-    nodes[0] = Slots(1, 0.2)
-    for seed in (3, 4):
-        with slowed(fleet.workers[0].pid):
-            run = work_off(fleet, heavy_tail(seed, 700), f"slow{seed}-", fleet.workers[0].name)
-        print(told(run, nodes))
-        if run.took <= 1.2 * best(run.sizes, nodes):
-            break
-    assert run.took <= 1.2 * best(run.sizes, nodes), told(run, nodes)
-    assert fleet.coordinator.counts()["losses"] == 0
-
-
 def occupied(fleet: Fleet) -> int:
     return sum(node.running + node.rung for node in fleet.coordinator.nodes())
 
@@ -120,3 +96,30 @@ def test_on_real_nodes_a_single_job_rings_one_that_is_least_busy(fleet: Fleet) -
     for name, (_, job_id) in held.items():
         fleet.go(name)
         coordinator.wait(job_id, 20)
+
+
+def test_nodes_of_different_sizes_end_together_and_a_slow_one_holds_nobody_up(fleet: Fleet) -> None:
+    """One run that is spoilt by a busy machine is made again with other jobs.
+
+    The last here: afterwards a node is known to be slow, and gets less.
+    """
+    nodes = [Slots(capacity) for capacity in CAPACITIES.values()]
+    for seed in (1, 2):
+        run = work_off(fleet, heavy_tail(seed, 500), f"even{seed}-")
+        used = [run.busy[f"{name}@test"] / capacity for name, capacity in CAPACITIES.items()]
+        print(told(run, nodes), "utilisation", [round(one / run.took, 2) for one in used])
+        if run.took <= LOADED * best(run.sizes, nodes) and max(used) <= 1.3 * min(used):
+            break
+    assert run.took <= LOADED * best(run.sizes, nodes), told(run, nodes)
+    assert max(used) <= 1.3 * min(used), run.busy
+    assert end_of(run.sizes, nodes, in_turns(nodes)) > 1.5 * run.took
+
+    nodes[0] = Slots(1, 0.2)
+    for seed in (3, 4):
+        with slowed(fleet.workers[0].pid):
+            run = work_off(fleet, heavy_tail(seed, 700), f"slow{seed}-", fleet.workers[0].name)
+        print(told(run, nodes))
+        if run.took <= 1.2 * best(run.sizes, nodes):
+            break
+    assert run.took <= 1.2 * best(run.sizes, nodes), told(run, nodes)
+    assert fleet.coordinator.counts()["losses"] == 0
