@@ -42,7 +42,7 @@ FLEETS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f'coordinator_faults_total{{{ON},name="t"}}': "7x40"},
     ),
     "CoordinatorLongWait": (
-        {f'coordinator_oldest_wait_seconds{{{ON},reason="lane"}}': "0+60x40"},
+        {f'coordinator_oldest_wait_seconds{{{ON},reason="lane"}}': "0x10" + " 1000 0 0" * 10},
         {f'coordinator_oldest_wait_seconds{{{ON},reason="held"}}': "0+60x40"},
     ),
     "CoordinatorRunsLost": (

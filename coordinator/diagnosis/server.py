@@ -65,7 +65,7 @@ def _of_memory(store: Store, info: Mapping[str, object], where: str) -> Iterator
         yield Finding("warning", "redis.eviction", where, said, fix)
     size = store.setting("hash-max-listpack-value")
     if size is not None and int(size) < LISTPACK:
-        said = f"hash-max-listpack-value is {size}: a waiting job weighs up to two thirds more than it need"
+        said = f"hash-max-listpack-value is {size}: a waiting job weighs up to two thirds more than it needs"
         fix = f"{store.redis_cli} CONFIG SET hash-max-listpack-value {LISTPACK}"
         yield Finding("info", "redis.listpack", where, said, fix)
 

@@ -29,7 +29,7 @@ CODES: Codes = {
     "member.silent": ("did not answer, and is left alone until {until:at}", "member-refresh id"),
     "member.failed": ("failed in its last run: {error}", ""),
     "member.objects": (
-        "has {failed} objects that could not be harvested: {failures:counts}",
+        "has objects that could not be harvested: {failures:counts}",
         "coordinator catalog {id:sh} --failed",
     ),
     "member.proposes": (

@@ -19,9 +19,35 @@ from tests.harness.standing import Standing
 
 
 @pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The file's own, with AOF: it may be killed, filled and started again."""
+    with RedisServer(tmp_path_factory.mktemp("own"), "--appendonly", "yes", "--appendfsync", "always") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fleet_redis(redis_server: RedisServer) -> RedisServer:
+    """Of the file's fleet; a file may have another."""
+    return redis_server
+
+
+@pytest.fixture(scope="module")
+def environ() -> dict[str, str]:
+    """What else the file's fleet has in its environment; a file may have some."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def of_nodes() -> dict[str, str]:
+    """What only the nodes have there."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def standing(
-    request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
+    request: pytest.FixtureRequest, fleet_redis: RedisServer, environ: dict[str, str], of_nodes: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Standing]]:  # fmt: skip
     """The file's `NODE`, for each broker that its tests have."""
     started: dict[str, Standing] = {}
 
@@ -30,7 +56,7 @@ def standing(
             server = request.getfixturevalue("rabbitmq_server") if broker == "rabbitmq" else None
             vhost = Broker(server, server.vhost()) if server else None
             place = tmp_path_factory.mktemp("standing")
-            started[broker] = Standing(redis_server, place, request.module.NODE, vhost)
+            started[broker] = Standing(fleet_redis, place, request.module.NODE, vhost, of_nodes, **environ)
         return started[broker]
 
     yield on

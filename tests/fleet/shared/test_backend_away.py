@@ -1,7 +1,7 @@
 """The results of jobs reach the backend, whatever fails meanwhile: it is away, it hangs, or the node is killed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from celery.result import AsyncResult
@@ -10,7 +10,7 @@ from tests.fleet.results import results_of
 from tests.harness.fleet import Fleet, kill_all
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
-from tests.harness.standing import Node, Standing
+from tests.harness.standing import Node
 
 NODE = Node("shop", 2, settings={"node_ttl": 2, "heartbeat": 0.5})
 OTHER = "one@test"
@@ -25,13 +25,8 @@ def backend(redis_server: RedisServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def standing(
-    redis_server: RedisServer, backend: Proxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
-    of_nodes = {"TEST_BACKEND": backend.url(2)}
-    one = Standing(redis_server, tmp_path_factory.mktemp("standing"), NODE, of_nodes=of_nodes)
-    yield lambda broker: one
-    one.end()
+def of_nodes(backend: Proxy) -> dict[str, str]:
+    return {"TEST_BACKEND": backend.url(2)}
 
 
 @pytest.mark.timeout(180)

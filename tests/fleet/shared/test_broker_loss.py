@@ -1,13 +1,12 @@
 """A worker outlives its broker: killed and started again under running and waiting work, jobs and ordinary tasks."""
 
 import signal
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.redis import RedisServer
-from tests.harness.standing import Node, Standing
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_for_count, wait_until
 
 NODE = Node("shop", 2, settings={"sweep": 0.2})
@@ -15,21 +14,14 @@ SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+def broker(own_redis: RedisServer) -> RedisServer:
     """A server of its own: the coordinator's Redis and the backend stay up."""
-    folder = tmp_path_factory.mktemp("broker")
-    with RedisServer(folder / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
-        yield server
+    return own_redis
 
 
 @pytest.fixture(scope="module")
-def standing(
-    redis_server: RedisServer, broker: RedisServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
-    place, own = tmp_path_factory.mktemp("standing"), {"TEST_BROKER": broker.url(1), "TEST_PREFETCH": "1"}
-    one = Standing(redis_server, place, NODE, **own)
-    yield lambda broker: one
-    one.end()
+def environ(broker: RedisServer) -> dict[str, str]:
+    return {"TEST_BROKER": broker.url(1), "TEST_PREFETCH": "1"}
 
 
 def unacked(fleet: Fleet, broker: RedisServer) -> int:

@@ -1,6 +1,6 @@
 """Redis or the database is away while a child begins, or has its result: nothing is lost, and people see it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from tests.harness.fleet import ALONE, Fleet
 from tests.harness.postgres import PostgresServer
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
-from tests.harness.standing import Node, Standing
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
 NODE = Node("press", 2, ALONE, QUICK)
@@ -36,14 +36,9 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def standing(
-    redis_server: RedisServer, server: PostgresServer, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
+def environ(server: PostgresServer, proxy: Proxy) -> Iterator[dict[str, str]]:
     with server.database() as name:
-        environ = {"TASKS_DATABASE_URL": server.url(name), "COORDINATOR_URL": proxy.url(0), "TEST_LIMIT": "60"}
-        one = Standing(redis_server, tmp_path_factory.mktemp("standing"), NODE, **environ)
-        yield lambda broker: one
-        one.end()
+        yield {"TASKS_DATABASE_URL": server.url(name), "COORDINATOR_URL": proxy.url(0), "TEST_LIMIT": "60"}
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The database is away for longer than a child waits with its result."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +11,7 @@ from tests.fleet.test_components import QUICK, polled
 from tests.harness.command import Call
 from tests.harness.fleet import ALONE, Fleet
 from tests.harness.postgres import PostgresServer
-from tests.harness.redis import RedisServer
-from tests.harness.standing import Node, Standing
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
 __all__ = ["server"]
@@ -22,14 +21,9 @@ IMPATIENT = {"TEST_LIMIT": "60", "TEST_PATIENCE": "0.5", "TEST_RETRY": "4"}
 
 
 @pytest.fixture(scope="module")
-def standing(
-    redis_server: RedisServer, server: PostgresServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
+def environ(server: PostgresServer) -> Iterator[dict[str, str]]:
     with server.database() as name:
-        environ = IMPATIENT | {"TASKS_DATABASE_URL": server.url(name)}
-        one = Standing(redis_server, tmp_path_factory.mktemp("standing"), NODE, **environ)
-        yield lambda broker: one
-        one.end()
+        yield IMPATIENT | {"TASKS_DATABASE_URL": server.url(name)}
 
 
 def test_work_is_done_again_where_its_result_could_not_be_stored_in_time(

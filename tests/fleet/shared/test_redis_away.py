@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,20 +11,12 @@ from coordinator.store.library import current
 from tests.harness.fleet import Fleet
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
-from tests.harness.standing import Node, Standing
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
 TTL = 2.0
 NODE = Node("shop", 2, settings={"lock_ttl": TTL, "node_ttl": 1.5, "sweep": 0.2, "timeout": 0.5})
 OTHER = "one@test"
-
-
-@pytest.fixture(scope="module")
-def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """The file's own, with AOF: it may be killed and restarted."""
-    folder = tmp_path_factory.mktemp("own")
-    with RedisServer(folder / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +27,13 @@ def proxy(own_redis: RedisServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def standing(
-    own_redis: RedisServer, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
-    one = Standing(own_redis, tmp_path_factory.mktemp("standing"), NODE, COORDINATOR_URL=proxy.url(0))
-    yield lambda broker: one
-    one.end()
+def fleet_redis(own_redis: RedisServer) -> RedisServer:
+    return own_redis
+
+
+@pytest.fixture(scope="module")
+def environ(proxy: Proxy) -> dict[str, str]:
+    return {"COORDINATOR_URL": proxy.url(0)}
 
 
 def pass_time(seconds: float) -> None:

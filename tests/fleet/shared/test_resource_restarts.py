@@ -1,6 +1,5 @@
 """A resource, its holder and its line when Redis and the fleet restart, and when Redis is full."""
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ from celery import chain, group
 from coordinator import Job, StoreRefused
 from tests.harness.fleet import Fleet
 from tests.harness.redis import RedisServer
-from tests.harness.standing import Node, Standing
+from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
 NODE = Node("depot", 3, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2})
@@ -18,20 +17,9 @@ OTHER = "one@test"
 
 
 @pytest.fixture(scope="module")
-def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """The coordinator's, with AOF: it may be killed or filled; not so that of the broker."""
-    folder = tmp_path_factory.mktemp("own")
-    with RedisServer(folder / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def standing(
-    own_redis: RedisServer, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Standing]]:
-    one = Standing(redis_server, tmp_path_factory.mktemp("standing"), NODE, COORDINATOR_URL=own_redis.url(0))
-    yield lambda broker: one
-    one.end()
+def environ(own_redis: RedisServer) -> dict[str, str]:
+    """The coordinator's Redis may be killed or filled; not so that of the broker."""
+    return {"COORDINATOR_URL": own_redis.url(0)}
 
 
 class Orders:

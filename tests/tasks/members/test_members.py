@@ -313,15 +313,15 @@ def shown(run: Run, member: str) -> dict[str, Any]:
 
 BY_A_VIEWER = """
 import asyncio, sys
-from coordinator import Author, Forbidden
+from coordinator import Author, Forbidden, InvalidJob
 from coordinator.author import acting
 from tasks import aio, members
 from tasks.app import coordinator
 
-def refused(call):
+def refused(call, error=Forbidden):
     try:
         call()
-    except Forbidden:
+    except error:
         return True
 
 member, said = sys.argv[1], {"why": "so", "by": "ann"}
@@ -330,6 +330,7 @@ for name in ("refresh", "approve", "suspend", "reset", "remove", "purge", "add")
     with acting(Author("eve", "viewer")):
         assert refused(lambda: act(member, **said)), name
         assert refused(lambda: asyncio.run(awaited(member, **said))), name
+        assert name == "add" or refused(lambda: act(member, **said, dry_run=True), InvalidJob), name  # it has none
     assert refused(lambda: act(member, why="so", by=Author("eve", "viewer"))), name
 assert coordinator.actions() == []
 for _ in range(2):
