@@ -77,7 +77,7 @@ def fleet_on(store: RedisServer, log: RedisServer, prefix: str, folder: Path) ->
 @contextmanager
 def beat_of(fleet: Fleet) -> Iterator[None]:
     argv = ["-m", "celery", "-A", "tests.harness.apps.shop", "beat", "--pidfile="]
-    argv += ["-S", "coordinator.scheduler.Scheduler"]
+    argv += ["-S", "coordinator.scheduler.Scheduler", "-s", str(fleet.directory / "last")]
     with (fleet.directory / "beat.log").open("wb") as out:
         beat = start(argv, env=os.environ | fleet.environ, stdout=out, stderr=out)
     try:

@@ -57,11 +57,10 @@ def beat(fleet: Fleet, root: Path) -> Iterator[Path]:
     """A beat with the code of that tree; its log."""
     log = fleet.directory / f"beat-{root.name}.log"
     argv = [sys.executable, "-m", "celery", "-A", f"{fleet.apps}.shop", "beat", "--pidfile=", "-l", "INFO"]
+    argv += ["-S", "coordinator.scheduler.Scheduler", "-s", str(fleet.directory / f"last-{root.name}")]
     with log.open("ab") as out:
         env = os.environ | fleet.environ
-        process = subprocess.Popen(
-            [*argv, "-S", "coordinator.scheduler.Scheduler"], stdout=out, stderr=out, cwd=root, env=env
-        )
+        process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=root, env=env)
     try:
         wait_until(lambda: "beat: Starting" in log.read_text(), 30)
         yield log
