@@ -36,12 +36,19 @@ class LastingConsumer(consumer.Consumer):
             super().cancel_active_requests()
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Close the channel of a Redis broker while its transport still exists.
+        """Close the channel of a Redis broker while its transport still exists, and have all pool processes watched.
 
         The first close of a channel reads the reply of its BRPOP, which raises on a lost connection and leaves the
         channel open. A later close would restore unacknowledged messages over a transport that is gone by then: an
         AttributeError, which ends the worker. So the close that raises happens here.
+
+        When two pool processes die in one look of the loop, Celery takes the file descriptor of the second, which a
+        new process has by then, for that one's end: it watches the new process no longer, and a reconnect would end
+        the worker with a ValueError. Without the attribute, Celery watches it again.
         """
+        for process in getattr(getattr(self.pool, "_pool", None), "_pool", ()):  # of prefork
+            if getattr(process, "_sentinel_poll", 0) is None:
+                del process._sentinel_poll
         tasks = self.task_consumer
         if tasks is not None and tasks.channel is not None and is_redis(self.connection):
             self.connection.maybe_close_channel(tasks.channel)

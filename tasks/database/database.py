@@ -63,10 +63,12 @@ SILENCE = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
+    "options": "-c idle_in_transaction_session_timeout=30s",
 }
-"""Options of libpq (seconds, the last in ms) after which a silent PostgreSQL counts as away.
+"""Options of libpq (seconds, then ms) after which a silent PostgreSQL counts as away, and a silent client for it.
 
-Without them, a process would wait for hours for a server that is cut off. The database's address may override them.
+Without them, a process would wait for hours for a server that is cut off, and other hosts for the rows that a host
+locked before it was cut off. The database's address may override them.
 """
 
 
@@ -163,7 +165,7 @@ def _close(reference: "ref[Engine]") -> None:
         engine.dispose()
 
 
-def _patience(url: URL) -> dict[str, int]:
+def _patience(url: URL) -> dict[str, int | str]:
     if url.get_dialect().driver not in ("psycopg", "psycopg2"):  # the drivers that use libpq
         return {}
     return {name: value for name, value in SILENCE.items() if name not in url.query}

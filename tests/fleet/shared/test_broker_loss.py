@@ -80,6 +80,22 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     assert {child.pid for child in worker.children()} == processes
 
 
+def test_a_worker_whose_processes_were_killed_at_once_survives_its_broker(fleet: Fleet, broker: RedisServer) -> None:
+    (worker,) = fleet.workers
+    for _ in range(16):
+        worker.kill(signal.SIGSTOP)
+        killed = worker.children()
+        for process in killed:
+            process.kill()
+        worker.kill(signal.SIGCONT)  # it sees both deaths in one look
+        wait_until(lambda: len(set(worker.children()) - set(killed)) == 2, 20, fleet.logs)  # noqa: B023
+    kill(broker, worker, "normal")
+    broker.start()
+    fleet.shop.work.delay("task")
+    wait_until(lambda: fleet.stamps("task", "end"), 30, fleet.logs)
+    assert worker.process.poll() is None
+
+
 def test_a_broker_that_is_full_ends_no_worker(fleet: Fleet, broker: RedisServer) -> None:
     """It loses what it hands out, since kombu cannot note that. Jobs run, and all else once there is room again."""
     (worker,) = fleet.workers

@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InternalError, OperationalError
 
 from coordinator.store.client import until
 from tasks.batches.schema import BATCHES
@@ -255,3 +255,23 @@ def test_a_postgresql_that_falls_silent_is_given_up(
     patient = open_database(f"{settings.database}?keepalives_idle=77", "cn1", group)
     with patient.connect() as connection:
         assert connection.connection.dbapi_connection.info.get_parameters()["keepalives_idle"] == "77"
+
+
+@pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+def test_what_a_host_locked_before_it_was_cut_off_is_free_again(
+    settings: Settings, group: Group, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(database.SILENCE, "options", database.SILENCE["options"].replace("30s", "1s"))
+    near, url = opened(group), make_url(settings.database)
+    write = database.meta.insert().values(name="locked", value="1")
+    with Proxy(url.port or 0) as proxy:
+        far = open_database(url.set(port=proxy.port).render_as_string(), "cn2", group)
+        with pytest.raises(InternalError, match="idle-in-transaction"), far.begin() as connection:
+            connection.execute(write)
+            proxy.hold()
+            try:
+                with near.begin() as other:
+                    other.exec_driver_sql("SET LOCAL lock_timeout = '15s'")
+                    other.execute(write)
+            finally:
+                proxy.heal()
