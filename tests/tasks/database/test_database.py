@@ -266,7 +266,7 @@ def test_what_a_host_locked_before_it_was_cut_off_is_free_again(
     write = database.meta.insert().values(name="locked", value="1")
     with Proxy(url.port or 0) as proxy:
         far = open_database(url.set(port=proxy.port).render_as_string(), "cn2", group)
-        with pytest.raises(InternalError, match="idle-in-transaction"), far.begin() as connection:
+        with far.connect() as connection:
             connection.execute(write)
             proxy.hold()
             try:
@@ -275,3 +275,5 @@ def test_what_a_host_locked_before_it_was_cut_off_is_free_again(
                     other.execute(write)
             finally:
                 proxy.heal()
+            with pytest.raises(InternalError, match="idle-in-transaction"):
+                connection.commit()
