@@ -31,6 +31,7 @@ from coordinator.client.coordinator import Coordinator
 from coordinator.cursor import page
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.status import Status, status_of
+from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs.instances import GrabRecord, shown_lane
 from coordinator.jobs.rates import Span
@@ -73,9 +74,9 @@ def status(coordinator: Coordinator, as_json_: bool) -> None:
 
 
 def _refused_requests(coordinator: Coordinator) -> int | None:
-    """None where the app has no inbox, or nobody can say: its broker is away, or a module of it fails."""
-    with suppress(Exception):
-        return sum(counts.values()) if (counts := coordinator.refused_counts()) else None
+    """None where nobody can say: there is no app, or its broker is away."""
+    with suppress(CoordinatorError):
+        return sum(coordinator.refused_counts().values())
     return None
 
 

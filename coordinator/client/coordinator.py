@@ -100,7 +100,6 @@ class Coordinator:
         # Labels that jobs here need, and that a node may lose: the function says which nodes lost it, and why.
         self.needed_labels: dict[str, Callable[[Store], list[str]]] = {}
         self.extensions: list[Extension] = []
-        self._inboxes: list[str] = []
         self._keyed_tasks: KeyedTasks | None = None
         if settings:
             from coordinator.settings import Settings
@@ -570,7 +569,7 @@ class Coordinator:
         return self._refused.all(most)
 
     def refused_counts(self) -> dict[str, int]:
-        """Count the refused requests of each inbox's queue."""
+        """Count the refused requests of each inbox that ever refused one, by queue."""
         return self._refused.counts()
 
     @refuses_viewers
@@ -643,7 +642,6 @@ class Coordinator:
         """
         from coordinator.warden.inbox.inbox import inbox_maker
 
-        self._inboxes.append(queue)
         self.warden_plugin(inbox_maker(self._bound, queue, model, handler, lambda: self.store))
 
     def schedule_source(self, fn: Source) -> Source:
@@ -775,8 +773,8 @@ class Coordinator:
     def _refused(self) -> RefusedRequests:
         from coordinator.warden.inbox.refused import RefusedRequests
 
-        self._bound.loader.import_default_modules()  # they name the queues
-        return RefusedRequests(self._bound, self._inboxes)
+        queues = self._looked_at.read("SMEMBERS", self._looked_at.key("inboxes", self._bound.main or ""))
+        return RefusedRequests(self._bound, sorted(queue.decode() for queue in queues))
 
     @cached_property
     def _results(self) -> Results:

@@ -57,7 +57,7 @@ ADVISORY_LOCK = 7240731
 DDL_PATIENCE = "30s"
 """The longest wait of a migration for locks of PostgreSQL; other users of the tables wait behind it."""
 
-SILENCE = {
+SILENCE: dict[str, int | str] = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,

@@ -24,6 +24,7 @@ _LASTING = (
     "tallies",
     "measures",
     "declared",
+    "inboxes:",
     "seen:",
     "homes:",
     "actions",

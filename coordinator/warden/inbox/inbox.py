@@ -133,6 +133,9 @@ class Inbox(StoppableThread, Generic[M]):
         return self._model.model_validate_json(json.dumps(data), strict=True)
 
     def _refuse(self, received: TakenMessage, error: Exception, place: str) -> None:
+        store = self._store()
+        # Readers ask this set where requests were refused, so they need not import the app's modules.
+        store.read("SADD", store.key("inboxes", self._app.main or ""), self.queue)
         about = {"reason": _short(error), "at": datetime.now(UTC).isoformat(), "node": self.node}
         self._requests.refuse(
             received, json.dumps(about | _letter(received.message, received.size), ensure_ascii=False), place
