@@ -60,7 +60,7 @@ def standing(
         return started[broker]
 
     yield on
-    for one in started.values():
+    for one in reversed(started.values()):  # each puts the environment back as it was before it
         one.end()
 
 
