@@ -23,6 +23,7 @@ from tasks.documents.document import Document
 from tasks.nodelist.ldap.directory import Directory
 from tests.harness.slapd import DEPLOY, PLACES, SlapdServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +50,7 @@ class Composed:
         self.folder = folder
         self.redis, self.flower = free_port(), free_port()
         self.slapd = SlapdServer(folder / "slapd")
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
 
     def local(self, name: str, text: str) -> str:
         """With the configuration that is made for this machine in the place of the image's."""
@@ -75,18 +76,14 @@ class Composed:
             self.slapd.load((DEPLOY / "base.ldif").read_text(), members)  # nobody to call on
         self.processes[name] = self.run(name, [program, *arguments], self.log(name))
 
-    def run(self, name: str, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def run(self, name: str, command: list[str], log: Path) -> Process:
         environment = {key: self.local(name, value) for key, value in SERVICES[name].get("environment", {}).items()}
         path = os.pathsep.join([str(Path(sys.executable).parent), *PLACES, os.environ["PATH"]])
+        env = {**os.environ, **environment, "PATH": path}
         with log.open("wb") as output:
-            return subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **environment, "PATH": path},
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            if command[0] == "celery":  # as its script on the path does
+                return start(["-m", *command], ROOT, env, stdout=output, stderr=output, session=True)
+            return subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=output, start_new_session=True)
 
     def healthy(self, names: list[str]) -> dict[str, bool]:
         """What the health check of each says, all asked at once."""
