@@ -12,14 +12,14 @@ T = TypeVar("T")
 def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
     """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds.
 
-    A dear condition is asked for a third of the time at most.
+    A dear condition is asked for a seventh of the time, unless it takes longer than 50 ms.
     """
     asked = time.monotonic()
     deadline, pause = asked + timeout, 0.01
     while not condition():
         if (told := time.monotonic()) >= deadline:
             raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what or condition}")
-        time.sleep(max(pause, min(2 * (told - asked), 0.3)))
+        time.sleep(max(pause, min(6 * (told - asked), 0.3)))
         pause = min(1.2 * pause, 0.05)
         asked = time.monotonic()
 

@@ -18,7 +18,7 @@ from tests.harness.command import told
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
-BATCHES = items(20)
+BATCHES = items(12)
 DEFECTS = {BATCHES[2]: "checksum", BATCHES[6]: "missing"}
 ALL = {RECEIVED, *(stage.event for stage in STAGES)}
 QUICK = {
@@ -81,7 +81,7 @@ def killed_at_work(service: Service, node: psutil.Process, name: str) -> bool:
 def test_all_but_the_defective_batches_arrive_though_a_node_dies_and_those_arrive_once_they_are_mended(
     service: Service, store: Items
 ) -> None:
-    nodes = [service.node(name) for name in ("one", "two", "three")]
+    nodes = [service.node(name) for name in ("one", "two")]
     place, good = Place(service.folder / "batches"), [item for item in BATCHES if item not in DEFECTS]
     for item in BATCHES:
         deliver(place.deliveries, item, pages=2, defect=DEFECTS.get(item))
