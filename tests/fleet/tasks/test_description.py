@@ -106,7 +106,7 @@ def test_an_operator_sees_and_accepts_what_a_member_proposes_in_the_dashboard(
     says(members[0], replicate=True, subjects=("CN=<new>",))
     read(service, a)
     env = {**service.environ, "PYTHONPATH": str(ROOT)}  # with all that FastAPI loads
-    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", "t", env=env, fresh=True) as pages:
+    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", "t", env=env) as pages:
         pages.says("token=")
         url = pages.out.split()[-1].partition("/?")[0]
         login = {"Authorization": "Bearer t"}

@@ -288,7 +288,7 @@ def test_while_redis_is_away_members_hear_that_and_ask_again(
 def test_a_dashboard_serves_members_beside_its_login_where_somebody_wants_that(service: Service) -> None:
     token = token_of(service, A)
     env = {**service.environ, "PYTHONPATH": str(ROOT)}  # with all that FastAPI loads
-    with Command(service.folder / "web", "dashboard", "--port", "0", "--mount", "/cn", env=env, fresh=True) as pages:
+    with Command(service.folder / "web", "dashboard", "--port", "0", "--mount", "/cn", env=env) as pages:
         pages.says("token=")
         (url,) = re.findall(r"http://[\d.:]+", pages.out)
         assert httpx.get(f"{url}/").status_code == 401
@@ -297,6 +297,6 @@ def test_a_dashboard_serves_members_beside_its_login_where_somebody_wants_that(s
         assert httpx.post(f"{url}/cn/v2/synchronize", files={"pid": (None, "a")}, headers=ask).status_code == 200
         assert httpx.get(f"{url}/cnx").status_code == 401
     assert asked(service) == 1
-    with Command(service.folder / "none", "dashboard", "--mount", "/mn", env=env, fresh=True) as none:
+    with Command(service.folder / "none", "dashboard", "--mount", "/mn", env=env) as none:
         wait_until(lambda: none.process.poll() is not None, 60)
         assert (none.process.poll(), "no extension has an app for /mn" in none.err) == (2, True)
