@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -24,7 +24,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coordinator.author import Author, Role
 from coordinator.dashboard import acts, show, views
@@ -88,7 +88,9 @@ class Site:
         self._tabs = [tab for part in self._parts for tab in part.tabs]
         self._views: dict[str, View] = {path: view for part in self._parts for path, view in part.views.items()}
         self._acts: dict[str, Act] = {name: act for part in self._parts for name, act in part.acts.items()}
-        self._templates = self._environment()
+        self._templates = _templates(*(part.templates for part in self._parts if part.templates))
+        known = {"prefix": coordinator.settings.prefix, "acts": self._acts}
+        self._everywhere = known | {"ui": self._templates.get_template("macros.html").make_module(known)}
         self._readers = ThreadPoolExecutor(READERS, "coordinator-pages")
         self._doings = Doings()
         self._views["/doing"] = self._doings.page
@@ -104,22 +106,19 @@ class Site:
         app.add_route("/act/{name}", self._act, ["GET", "POST"], include_in_schema=False)
         app.add_route("/find", self._find, ["GET"], include_in_schema=False)
         app.add_route("/live", self._live, ["GET"], include_in_schema=False)
-        own = {name: reading for part in self._parts for name, reading in part.readings.items()}
-        app.mount("/api", api_of(self.coordinator, self._acts, own, self.read, self._doings))
+        app.mount("/api", self._json)
         app.mount("/static", StaticFiles(directory=HERE / "static"))
         app.add_exception_handler(404, self._missing)
         return app
 
-    def _environment(self) -> Environment:
-        folders = [part.templates for part in self._parts if part.templates]
-        made = Environment(
-            loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
-            autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
-        made.filters |= show.FILTERS
-        made.globals |= {"url": show.url, "prefix": self.coordinator.settings.prefix, "acts": self._acts}
-        made.globals["ui"] = made.get_template("macros.html").module
-        return made
+    async def _json(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._api(scope, receive, send)
+
+    @cached_property
+    def _api(self) -> FastAPI:
+        """Made when JSON is first wanted: its models cost more than all else at the start."""
+        own = {name: reading for part in self._parts for name, reading in part.readings.items()}
+        return api_of(self.coordinator, self._acts, own, self.read, self._doings)
 
     # Answers.
 
@@ -171,7 +170,7 @@ class Site:
             "may_act": asked.author.role == "operator", "tabs": self._tabs,
             "links": self._links, "values": asked.values, "lives": asked.path in self._views,
         }  # fmt: skip
-        return self._templates.get_template(page.template).render(around | dict(page.values))
+        return self._templates.get_template(page.template).render(self._everywhere | around | dict(page.values))
 
     def _above(self, path: str) -> tuple[str, str]:
         """The address and title of the page of the bar to which a page belongs, else of the overview."""
@@ -261,3 +260,15 @@ class Site:
             task = asyncio.ensure_future(self._render(asked, partial(self._views[path], asked), "live.html"))
             self._made = {k: it for k, it in self._made.items() if now - it[0] <= _SHARED} | {key: (now, task)}
         return (await asyncio.shield(task))[1]
+
+
+@lru_cache(8)
+def _templates(*folders: Path) -> Environment:
+    """The templates in these folders, which a process compiles once."""
+    made = Environment(
+        loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= show.FILTERS
+    made.globals["url"] = show.url
+    return made
