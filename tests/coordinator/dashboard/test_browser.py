@@ -16,9 +16,11 @@ from coordinator.author import Author
 from coordinator.dashboard import dashboard
 from coordinator.dashboard.views import VIEWS
 from tests.coordinator.dashboard.stage import EVIL, PAGES, TOKEN, Stage, flowered, served
-from tests.harness.browser import STILL, hold_sound, serious, tab_of, watched_tab
+from tests.harness.browser import STILL, hold_sound, serious, watched_tab
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+
+LOGIN = {"username": "ulla", "password": "right"}
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +31,10 @@ def url(stage: Stage) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tab(chromium: Browser, url: str) -> Iterator[tuple[Page, list[str]]]:
-    """One that is logged in, and what is written to its console: a new one costs more than most tests do in it."""
-    with watched_tab(chromium, url, timezone_id="Asia/Tokyo") as (page, wrong):
+    """One that is logged in, and what is written to its console: a new one costs more than most tests do in it, and one
+    in a context of its own twice as much.
+    """
+    with watched_tab(chromium, url, timezone_id="Asia/Tokyo", http_credentials=LOGIN) as (page, wrong):
         page.goto(f"/?token={TOKEN}")
         yield page, wrong
 
@@ -63,28 +67,25 @@ def look_through(address: str, ours: str) -> None:
 
 
 @pytest.mark.parametrize("door", ["flower", "mounted"])
-def test_pages_and_acts_work_below_a_path(chromium: Browser, shop: Celery, stage: Stage, door: str) -> None:
+def test_pages_and_acts_work_below_a_path(page: Page, shop: Celery, stage: Stage, door: str) -> None:
     """In Flower with a login and a prefix, and in an application of others."""
     mounted = Starlette(routes=[Mount("/at/home", dashboard(shop.coordinator, auth=lambda _: Author("ulla")))])
-    login = {"username": "ulla", "password": "right"}
     served_by = flowered(shop, basic_auth=["ulla:right"], url_prefix="watch") if door == "flower" else served(mounted)
     below, ours = ("/watch/coordinator", "/watch/") if door == "flower" else ("/at/home", "/at/home/")
-    with served_by as site, chromium.new_context(http_credentials=login, **STILL) as context:
+    with served_by as site:
         look_through(site + below, ours)
-        tab, wrong = context.new_page(), list[str]()
-        tab.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        tab.goto(f"{site}{below}/lane?key=door")
-        assert not serious(tab)
-        tab.locator("[data-pulse]:has-text('live')").wait_for()
-        tab.locator("main a:has-text('Pause')").click()
-        tab.locator("dialog[open] #f-why").fill("by ulla")
-        tab.locator("dialog[open] button:has-text('Pause')").click()
-        tab.locator("dialog .done").wait_for()
+        page.goto(f"{site}{below}/lane?key=door")
+        assert not serious(page)
+        page.locator("[data-pulse]:has-text('live')").wait_for()
+        page.locator("main a:has-text('Pause')").click()
+        page.locator("dialog[open] #f-why").fill("by ulla")
+        page.locator("dialog[open] button:has-text('Pause')").click()
+        page.locator("dialog .done").wait_for()
         pause = stage.coordinator.lane("door").pause
         assert pause
         assert pause["by"] == "ulla"
         stage.coordinator.resume("door")
-        assert not wrong
+        page.goto("about:blank")  # else it would say that this server has ended
 
 
 def test_instants_are_the_viewers_and_utc_on_hover(page: Page) -> None:
@@ -94,9 +95,8 @@ def test_instants_are_the_viewers_and_utc_on_hover(page: Page) -> None:
     assert "02:00:00Z" in (first.get_attribute("title") or "")
 
 
-def test_an_act_opens_above_the_page_and_others_see_it(page: Page, chromium: Browser, url: str, stage: Stage) -> None:
-    other = chromium.new_page(base_url=url, **STILL)
-    other.goto(f"/?token={TOKEN}")
+def test_an_act_opens_above_the_page_and_others_see_it(page: Page, stage: Stage) -> None:
+    other = page.context.new_page()
     for tab in (page, other):
         tab.goto("/lane?key=door")
         tab.locator("[data-pulse]:has-text('live')").wait_for()
@@ -112,9 +112,9 @@ def test_an_act_opens_above_the_page_and_others_see_it(page: Page, chromium: Bro
     stage.coordinator.resume("door")
 
 
-def test_what_is_wrong_with_an_act_is_said_where_it_was_begun(chromium: Browser, url: str, stage: Stage) -> None:
-    page = chromium.new_page(base_url=url, **STILL)  # a browser writes each answer of 400 to the console
-    page.goto(f"/lane?key=ledger&token={TOKEN}")
+def test_what_is_wrong_with_an_act_is_said_where_it_was_begun(tab: tuple[Page, list[str]]) -> None:
+    page, wrong = tab
+    page.goto("/lane?key=ledger")
     page.get_by_text("Limit", exact=True).click()
     page.locator("dialog[open] #f-limit").fill("many")
     page.locator("dialog[open] #f-why").fill("so")
@@ -132,7 +132,8 @@ def test_what_is_wrong_with_an_act_is_said_where_it_was_begun(chromium: Browser,
     page.locator("dialog[open]:has-text('Not there')").wait_for()
     page.locator("dialog [data-close]").click()
     assert not page.locator("dialog[open]").count()
-    page.close()
+    assert [re.findall(r"status of (\d+)", one) for one in wrong] == [["400"], ["404"]]  # a browser writes these
+    wrong.clear()
 
 
 def test_all_of_it_works_without_javascript(chromium: Browser, url: str, stage: Stage) -> None:
@@ -171,12 +172,13 @@ def test_the_keyboard_finds_and_goes(page: Page, stage: Stage) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_each_page_of_an_empty_installation_is_sound(chromium: Browser, coordinator: Coordinator) -> None:
+def test_each_page_of_an_empty_installation_is_sound(page: Page, coordinator: Coordinator) -> None:
     app = dashboard(coordinator, auth=lambda _: Author("ulla"))
-    with served(app) as address, tab_of(chromium, address) as tab:
+    with served(app) as address:
         for path in sorted(set(VIEWS) - {"/lane", "/job", "/node", "/entry"}):
-            hold_sound(tab, path)
-            assert tab.locator(".nothing").count(), path
+            hold_sound(page, address + path)
+            assert page.locator(".nothing").count(), path
+        page.goto("about:blank")
 
 
 def test_a_tab_rests_while_it_is_hidden(page: Page) -> None:
@@ -194,16 +196,15 @@ def test_a_tab_rests_while_it_is_hidden(page: Page) -> None:
     page.locator("[data-pulse]:has-text('live')").wait_for()
 
 
-def test_a_page_says_that_redis_is_gone_and_comes_back_by_itself(chromium: Browser, own_redis: RedisServer) -> None:
+def test_a_page_says_that_redis_is_gone_and_comes_back_by_itself(page: Page, own_redis: RedisServer) -> None:
     with Coordinator(url=own_redis.url(0), timeout=0.5) as coordinator:
         coordinator.pause("stock", why="so")
         with served(dashboard(coordinator, auth=lambda _: Author("ulla"))) as address:
-            tab = chromium.new_page(**STILL)
-            tab.goto(f"{address}/lanes")
-            tab.locator("[data-pulse]:has-text('live')").wait_for()
+            page.goto(f"{address}/lanes")
+            page.locator("[data-pulse]:has-text('live')").wait_for()
             own_redis.kill()
-            tab.get_by_text("Redis does not answer").wait_for()
+            page.get_by_text("Redis does not answer").wait_for()
             own_redis.start()
             wait_until(lambda: coordinator.lane("stock").paused)
-            tab.locator("tbody").get_by_text("stock").wait_for()
-            tab.close()
+            page.locator("tbody").get_by_text("stock").wait_for()
+            page.goto("about:blank")
