@@ -24,6 +24,7 @@ from coordinator import Coordinator
 from coordinator.scheduler.entry import Entry
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it wants httpx2 by now
@@ -112,6 +113,7 @@ def served(app: ASGIApp) -> Iterator[str]:
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:
+            wait_until(lambda: server.started)
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True

@@ -165,14 +165,13 @@ def test_each_act_of_the_service_refuses_a_viewer(components: Components) -> Non
 def test_items_and_components_are_sound_in_a_browser(components: Components, chromium: Browser) -> None:
     app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
     with served(app) as address, tab_of(chromium, address) as tab:
-        for path in ("/items", "/components"):
-            hold_sound(tab, path)
+        hold_sound(tab, ["/items", "/components"])
         for name in ("B1-RT1", EVIL):
             components.items.register(name)
             look.repair(components, "ann").add(name, "Data_Received")
         look.repair(components, "ann").add("B1-RT1", "Checked", success=False)
-        for path in ("/items", "/item?id=B1-RT1", f"/item?{urlencode({'id': EVIL})}", "/component?name=Checker"):
-            hold_sound(tab, path, scrolls=path == "/items")
+        own = ["/item?id=B1-RT1", f"/item?{urlencode({'id': EVIL})}", "/component?name=Checker"]
+        hold_sound(tab, ["/items", *own], scrolls=["/items"])
         tab.goto("/item?id=B1-RT1")
         tab.locator(".head").get_by_text("Restart", exact=True).click()
         tab.get_by_text("is removed, and made again").wait_for()

@@ -169,8 +169,8 @@ def test_a_refresh_is_followed_in_a_browser_until_redis_is_gone_and_when_it_is_b
     name = RIVER.identifier
     with tab_of(chromium, str(browser.base_url)) as tab:
         tab.goto(f"/?token={TOKEN}")
-        for path in ("/members", f"/member?id={name}"):
-            hold_sound(tab, path)
+        hold_sound(tab, ["/members", f"/member?id={name}"])
+        tab.goto(f"/member?id={name}")
         tab.get_by_text("Refresh", exact=True).click()
         tab.locator("dialog[open] #f-why").fill("they asked")
         tab.locator("dialog[open] button:has-text('Refresh')").click()
