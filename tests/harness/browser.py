@@ -8,7 +8,7 @@ from shutil import which
 from typing import Any
 from urllib.parse import urljoin
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text()
 # Rules that find nothing serious are left out, and what only rules want that axe-core leaves out itself.
@@ -42,7 +42,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def watched_tab(browser: Browser, address: str, **context: Any) -> Iterator[tuple[Page, list[str]]]:
+def watched_tab(browser: Browser, address: str | None = None, **context: Any) -> Iterator[tuple[Page, list[str]]]:
     """A tab in a context of its own, and what is written to its console."""
     wrong = list[str]()
 
@@ -99,23 +99,24 @@ def hold_sound(tab: Page, paths: Iterable[str], scrolls: Container[str] = ()) ->
 
 
 def away_and_back(
-    context: BrowserContext, pages: Mapping[str, str], said: str, take: Callable[[], object], give: Callable[[], object]
+    tab: Page, pages: Mapping[str, str], said: str, take: Callable[[], object], give: Callable[[], object]
 ) -> None:
     """Pages that somebody looks at say what is away, as new ones do, and show what they had once it is there again.
 
-    `pages`: by path, a text on it.
+    `tab`: for the new ones. `pages`: by address, a text on it.
     """
-    tabs, later = {path: context.new_page() for path in pages}, context.new_page()
-    for path, tab in tabs.items():
-        tab.goto(path)
-        tab.locator("[data-pulse]:has-text('live')").wait_for()
-        tab.get_by_text(pages[path]).first.wait_for()
+    looking = {address: tab.context.new_page() for address in pages}
+    for address, one in looking.items():
+        one.goto(address)
+        one.locator("[data-pulse]:has-text('live')").wait_for()
+        one.get_by_text(pages[address]).first.wait_for()
     take()
-    for path, tab in tabs.items():
-        tab.locator(f"[role=alert]:has-text('{said}')").wait_for()
-        answer = later.goto(path)
+    for address, one in looking.items():
+        one.locator(f"[role=alert]:has-text('{said}')").wait_for()
+        answer = tab.goto(address)
         assert answer
-        assert (answer.status, said in later.locator("[role=alert]").inner_text()) == (503, True)
+        assert (answer.status, said in tab.locator("[role=alert]").inner_text()) == (503, True)
     give()
-    for path, tab in tabs.items():
-        tab.get_by_text(pages[path]).first.wait_for()
+    for address, one in looking.items():
+        one.get_by_text(pages[address]).first.wait_for()
+        one.close()

@@ -22,6 +22,7 @@ from coordinator.local.redis import free_port
 from tests.coordinator.dashboard.stage import TOKEN, Stage, TestClient, flowered
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 
 ROOT = Path(__file__).parents[3]
 
@@ -153,8 +154,8 @@ def test_a_django_project_has_it_under_a_path(redis_server: RedisServer, prefix:
 
 def test_the_command_serves_pages_alone_and_ends_by_a_signal(redis_server: RedisServer, prefix: str) -> None:
     env = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "PATH": ""}
-    argv = [sys.executable, "-m", "coordinator.cli", "dashboard", "--port", "0", "--token", TOKEN]
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
+    argv = ["-m", "coordinator.cli", "dashboard", "--port", "0", "--token", TOKEN]
+    with start(argv, ROOT, env, stdout=subprocess.PIPE) as process:
         assert process.stdout
         url = process.stdout.readline().split()[-1]
         with httpx.Client(follow_redirects=True) as browser:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from celery import Celery
 from playwright.sync_api import Browser
+from playwright.sync_api import Page as Tab
 from sqlalchemy import make_url
 
 from coordinator import Coordinator, Extension, Forbidden
@@ -19,7 +20,7 @@ from tasks.components import Components, look
 from tasks.pages import batches as batch_pages
 from tasks.pages import members
 from tests.coordinator.dashboard.stage import TestClient, served
-from tests.harness.browser import STILL, away_and_back, hold_sound, tab_of
+from tests.harness.browser import away_and_back, hold_sound, tab_of, watched_tab
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -51,6 +52,22 @@ def components(
 ) -> Iterator[Components]:
     with pressed(Coordinator(press(), url=redis_server.url(0), prefix=prefix), tmp_path, monkeypatch) as components:
         yield components
+
+
+@pytest.fixture(scope="module")
+def watched(chromium: Browser) -> Iterator[tuple[Tab, list[str]]]:
+    """A tab for the tests of this file, and what is written to its console."""
+    with watched_tab(chromium) as one:
+        yield one
+
+
+@contextmanager
+def forgiven(watched: tuple[Tab, list[str]]) -> Iterator[Tab]:
+    """The tab, in which a browser may say what an answer of 503 is."""
+    tab, wrong = watched
+    yield tab
+    tab.goto("about:blank")
+    wrong.clear()
 
 
 def visit(components: Components, role: Role = "operator") -> TestClient:
@@ -162,17 +179,18 @@ def test_each_act_of_the_service_refuses_a_viewer(components: Components) -> Non
     assert components.coordinator.actions() == []
 
 
-def test_items_and_components_are_sound_in_a_browser(components: Components, chromium: Browser) -> None:
-    app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
-    with served(app) as address, tab_of(chromium, address) as tab:
-        hold_sound(tab, ["/items", "/components"])
+def test_items_and_components_are_sound_in_a_browser(components: Components, watched: tuple[Tab, list[str]]) -> None:
+    app, (tab, wrong) = dashboard(components.coordinator, auth=lambda _: Author("ann")), watched
+    with served(app) as address:
+        hold_sound(tab, [f"{address}/items", f"{address}/components"])
         for name in ("B1-RT1", EVIL):
             components.items.register(name)
             look.repair(components, "ann").add(name, "Data_Received")
         look.repair(components, "ann").add("B1-RT1", "Checked", success=False)
-        own = ["/item?id=B1-RT1", f"/item?{urlencode({'id': EVIL})}", "/component?name=Checker"]
-        hold_sound(tab, ["/items", *own], scrolls=["/items"])
-        tab.goto("/item?id=B1-RT1")
+        own = ("/item?id=B1-RT1", f"/item?{urlencode({'id': EVIL})}", "/component?name=Checker")
+        grid = f"{address}/items"
+        hold_sound(tab, [grid, *(address + path for path in own)], scrolls=[grid])
+        tab.goto(f"{address}/item?id=B1-RT1")
         tab.locator(".head").get_by_text("Restart", exact=True).click()
         tab.get_by_text("is removed, and made again").wait_for()
         tab.locator("dialog[open] #f-why").fill("the scan was dark")
@@ -180,6 +198,8 @@ def test_items_and_components_are_sound_in_a_browser(components: Components, chr
         tab.get_by_text("Checked removed").wait_for()
         tab.locator("dialog [data-close]").click()
         tab.get_by_text("removed now by ann").or_(tab.get_by_text("s ago by ann")).wait_for()
+        tab.goto("about:blank")
+    assert not wrong
 
 
 def test_items_and_their_acts_need_no_javascript(components: Components, chromium: Browser) -> None:
@@ -209,16 +229,16 @@ def test_items_and_their_acts_need_no_javascript(components: Components, chromiu
 
 
 def test_pages_say_that_their_database_is_silent_and_come_back(
-    components: Components, chromium: Browser, database: str, monkeypatch: pytest.MonkeyPatch
+    components: Components, watched: tuple[Tab, list[str]], database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = make_url(database)
     with Proxy(url.port or 0) as proxy:
         monkeypatch.setenv("TASKS_DATABASE_URL", url.set(port=proxy.port).render_as_string(hide_password=False))
         components.items.register("B1-RT1")
         app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
-        with served(app) as address, chromium.new_context(base_url=address, **STILL) as context:
-            pages = {"/items": "B1-RT1", "/components": "Checker"}
-            away_and_back(context, pages, "Out of reach", proxy.swallow, proxy.heal)
+        with served(app) as address, forgiven(watched) as tab:
+            pages = {f"{address}/items": "B1-RT1", f"{address}/components": "Checker"}
+            away_and_back(tab, pages, "Out of reach", proxy.swallow, proxy.heal)
 
 
 def test_a_silent_postgresql_holds_no_reader_for_longer_than_a_page_may_take(
@@ -235,23 +255,23 @@ def test_a_silent_postgresql_holds_no_reader_for_longer_than_a_page_may_take(
 
 
 def test_components_say_that_redis_is_away_and_come_back(
-    own_redis: RedisServer, chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_redis: RedisServer, watched: tuple[Tab, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Items stand in the database alone."""
     with pressed(Coordinator(press(), url=own_redis.url(0), timeout=0.5), tmp_path, monkeypatch) as components:
         components.items.register("B1-RT1")
         app = dashboard(components.coordinator, auth=lambda _: Author("ann"))
-        with served(app) as address, chromium.new_context(base_url=address, **STILL) as context:
-            items = context.new_page()
-            items.goto("/items")
+        with served(app) as address, forgiven(watched) as tab:
+            tab.goto(f"{address}/items")
 
             def take() -> None:
                 own_redis.kill()
-                answer = items.goto("/items")
+                answer = tab.goto(f"{address}/items")
                 assert answer
-                assert (answer.status, items.locator("tbody th").inner_text()) == (200, "B1-RT1")
+                assert (answer.status, tab.locator("tbody th").inner_text()) == (200, "B1-RT1")
 
-            away_and_back(context, {"/components": "Checker"}, "Redis does not answer", take, own_redis.start)
+            pages = {f"{address}/components": "Checker"}
+            away_and_back(tab, pages, "Redis does not answer", take, own_redis.start)
 
 
 def test_components_say_what_they_work_on_or_why_they_are_idle(components: Components) -> None:

@@ -1,15 +1,15 @@
 """People look at members in the dashboard of the service, and act on one there."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
+from subprocess import PIPE
 
 import httpx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 from sqlalchemy import make_url
 
 from coordinator import Coordinator
@@ -18,13 +18,14 @@ from coordinator.store.client import Store
 from tasks.app import NODELIST
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
-from tests.harness.browser import STILL, away_and_back, hold_sound, tab_of
+from tests.harness.browser import away_and_back, hold_sound, tab_of, watched_tab
 from tests.harness.command import ROOT, Run, argv_of, environment, told
 from tests.harness.hand_node import Puppet
 from tests.harness.postgres import PostgresServer
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import start
 from tests.tasks.conftest import RIVER, SAMPLE, document
 
 TOKEN = "a-token-for-tests"
@@ -69,9 +70,8 @@ def listing(run: Run, tmp_path: Path) -> None:
 @contextmanager
 def dashboard(own: dict[str, str], folder: Path) -> Iterator[httpx.Client]:
     """That of the service, which is a process of its own."""
-    argv = argv_of("dashboard", "--port", "0", "--token", TOKEN)
-    env = environment(**own, PYTHONPATH=str(ROOT))
-    with subprocess.Popen(argv, env=env, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+    argv = argv_of("dashboard", "--port", "0", "--token", TOKEN)[1:]
+    with start(argv, folder, environment(**own, PYTHONPATH=str(ROOT)), stdout=PIPE) as process:
         try:
             assert process.stdout
             address = process.stdout.readline().split()[-1]
@@ -87,6 +87,14 @@ def browser(own: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
     """At one dashboard for all tests of this file: to start one costs more than most of them."""
     with dashboard(own, tmp_path_factory.mktemp("dashboard")) as browser:
         yield browser
+
+
+@pytest.fixture(scope="module")
+def watched(browser: httpx.Client, chromium: Browser) -> Iterator[tuple[Page, list[str]]]:
+    """A tab for the tests of this file that is logged in, and what is written to its console."""
+    with watched_tab(chromium, str(browser.base_url)) as (tab, wrong):
+        tab.goto(f"/?token={TOKEN}")
+        yield tab, wrong
 
 
 def test_before_the_first_list_the_page_says_how_to_give_one(browser: httpx.Client) -> None:
@@ -155,38 +163,37 @@ def test_members_and_their_acts_need_no_javascript(listing: None, browser: httpx
 
 
 def test_members_say_that_their_database_is_dead_and_come_back(
-    listing: None, browser: httpx.Client, chromium: Browser, between: Proxy
+    listing: None, watched: tuple[Page, list[str]], between: Proxy
 ) -> None:
-    with chromium.new_context(base_url=str(browser.base_url), **STILL) as context:
-        context.new_page().goto(f"/?token={TOKEN}")
-        pages = {"/members": f"{len(SAMPLE)} members", f"/member?id={RIVER.identifier}": "Base URL"}
-        away_and_back(context, pages, "Out of reach", between.cut, between.heal)
+    tab, wrong = watched
+    pages = {"/members": f"{len(SAMPLE)} members", f"/member?id={RIVER.identifier}": "Base URL"}
+    away_and_back(tab, pages, "Out of reach", between.cut, between.heal)
+    wrong.clear()  # a browser says there what an answer of 503 is
 
 
 def test_a_refresh_is_followed_in_a_browser_until_redis_is_gone_and_when_it_is_back(
-    listing: None, browser: httpx.Client, chromium: Browser, own: dict[str, str], redis: RedisServer
+    listing: None, browser: httpx.Client, watched: tuple[Page, list[str]], own: dict[str, str], redis: RedisServer
 ) -> None:
-    name = RIVER.identifier
-    with tab_of(chromium, str(browser.base_url)) as tab:
-        tab.goto(f"/?token={TOKEN}")
-        hold_sound(tab, ["/members", f"/member?id={name}"])
-        tab.goto(f"/member?id={name}")
-        tab.get_by_text("Refresh", exact=True).click()
-        tab.locator("dialog[open] #f-why").fill("they asked")
-        tab.locator("dialog[open] button:has-text('Refresh')").click()
-        address = tab.locator("dialog .done a").get_attribute("href") or ""
-        tab.locator("dialog [data-close]").click()
-        with Coordinator(url=redis.url(0), prefix=own["COORDINATOR_PREFIX"]) as coordinator:
-            node = Puppet(coordinator.store)
-            node.up()
-            node.submit(f"sync/{name}", job_id=address.rpartition("=")[2])
-            taken = node.must_take()
-            for done in (3, 4):
-                node.lanes.progress(taken.id, taken.token, done, 10)
-                tab.locator(f"p:has-text('{done} of 10')").first.wait_for()
-            assert browser.get(address).status_code == 200
-            redis.kill()
-            tab.get_by_text("Redis does not answer").wait_for()
-            redis.start()
-            tab.locator("p:has-text('4 of 10')").first.wait_for()
-            node.finish(taken)
+    name, (tab, wrong) = RIVER.identifier, watched
+    hold_sound(tab, ["/members", f"/member?id={name}"])
+    tab.goto(f"/member?id={name}")
+    tab.get_by_text("Refresh", exact=True).click()
+    tab.locator("dialog[open] #f-why").fill("they asked")
+    tab.locator("dialog[open] button:has-text('Refresh')").click()
+    address = tab.locator("dialog .done a").get_attribute("href") or ""
+    tab.locator("dialog [data-close]").click()
+    with Coordinator(url=redis.url(0), prefix=own["COORDINATOR_PREFIX"]) as coordinator:
+        node = Puppet(coordinator.store)
+        node.up()
+        node.submit(f"sync/{name}", job_id=address.rpartition("=")[2])
+        taken = node.must_take()
+        for done in (3, 4):
+            node.lanes.progress(taken.id, taken.token, done, 10)
+            tab.locator(f"p:has-text('{done} of 10')").first.wait_for()
+        assert browser.get(address).status_code == 200
+        redis.kill()
+        tab.get_by_text("Redis does not answer").wait_for()
+        redis.start()
+        tab.locator("p:has-text('4 of 10')").first.wait_for()
+        node.finish(taken)
+    assert not wrong
