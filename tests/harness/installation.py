@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import pytest
@@ -76,20 +77,24 @@ class Installation:
 
     def stamps(self, name: str | None = None, what: str | None = None) -> list[Stamp]:
         """What the tasks did, in Redis's order."""
-        with self.server.client(3) as log:
-            lines = [line.rsplit(" ", 4) for line in log.lrange(f"{self.prefix}.log", 0, -1)]
+        lines = [line.rsplit(" ", 4) for line in self._notes.lrange(f"{self.prefix}.log", 0, -1)]
         found = [Stamp(line[0], line[1], int(line[2]), int(line[3]), int(line[4])) for line in lines]
         return [stamp for stamp in found if name in (None, stamp.name) and what in (None, stamp.what)]
 
     def go(self, name: str) -> None:
         """The task `held` or `guarded` of this name may end."""
-        with self.server.client(3) as client:
-            client.rpush(f"{self.prefix}.go.{name}", 1)
+        self._notes.rpush(f"{self.prefix}.go.{name}", 1)
+
+    @cached_property
+    def _notes(self) -> Any:
+        """Tests look often, and a client of its own for each look costs more than the look."""
+        return self.server.client(3)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._notes.close()
         for module in self._apps.values():
             module.coordinator.store.close()
             if hasattr(module.app.backend, "client"):

@@ -122,18 +122,9 @@ class RabbitServer(Server):
         return {part.strip(' \n[]<>"') for part in found.split(",")} - {""}
 
     def evaluate(self, code: str) -> str:
-        """The value of Erlang's code in the server. Each `rabbitmqctl` starts an Erlang of its own, which costs as much
-        as a worker, so one of them starts a listener for all that follow.
+        """The value of Erlang's code in the server. `rabbitmqctl` would start an Erlang of its own each time, which
+        costs as much as a worker.
         """
-        try:
-            return self._heard(code)
-        except ConnectionRefusedError:  # it has just started
-            argv = [program("rabbitmqctl", PLACES), "eval", LISTENER.replace("PORT", str(self._listener))]
-            done = subprocess.run(argv, **self.options(), capture_output=True, text=True, timeout=60)
-            assert not done.returncode, done.stdout + done.stderr
-            return self._heard(code)
-
-    def _heard(self, code: str) -> str:
         with socket.create_connection(("127.0.0.1", self._listener), timeout=60) as connection:
             said = code.encode()
             connection.sendall(len(said).to_bytes(4, "big") + said)
@@ -150,7 +141,13 @@ class RabbitServer(Server):
         self._epmd = self.run(program("epmd", PLACES), "-port", port, "-address", "127.0.0.1")
 
     def argv(self) -> list[str]:
-        return [program("rabbitmq-server", PLACES)]
+        return [program("rabbitmq-server", PLACES), "-eval", LISTENER.replace("PORT", str(self._listener))]
+
+    def answers(self) -> bool:
+        """The listener comes once RabbitMQ has started."""
+        with suppress(ConnectionRefusedError):
+            return self.evaluate("rabbit:is_running().") == "true" and super().answers()
+        return False
 
     def alarm(self, on: bool, of: str = "memory") -> None:
         """The alarm of its memory or disk: it reads nothing more from whoever publishes."""

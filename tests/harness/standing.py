@@ -137,7 +137,8 @@ class Standing:
             return False
         asked = app.control.inspect([worker.name], timeout=5, limit=1)
         with suppress(redis.ConnectionError):  # the broker was another process when it was connected
-            return not any((tasks or {}).get(worker.name, True) for tasks in (asked.active(), asked.reserved()))
+            looks = (asked.reserved, asked.active) if self._rabbitmq else (asked.active,)  # what is reserved is unacked
+            return not any((look() or {}).get(worker.name, True) for look in looks)
         return False
 
 

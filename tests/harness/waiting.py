@@ -12,16 +12,21 @@ T = TypeVar("T")
 def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
     """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds.
 
-    A dear condition is asked for a seventh of the time, unless it takes longer than 50 ms.
+    A dear condition is asked for a seventh of the time at most.
     """
     asked = time.monotonic()
     deadline, pause = asked + timeout, 0.01
     while not condition():
-        if (told := time.monotonic()) >= deadline:
+        if time.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what or condition}")
-        time.sleep(max(pause, min(6 * (told - asked), 0.3)))
+        _rest(asked, pause)
         pause = min(1.2 * pause, 0.05)
         asked = time.monotonic()
+
+
+def _rest(asked: float, least: float) -> None:
+    """Before one who asked since then asks again."""
+    time.sleep(max(least, min(6 * (time.monotonic() - asked), 0.3)))
 
 
 def wait_for_count(
@@ -30,12 +35,14 @@ def wait_for_count(
     """Until `count()` is at least `number`; fails, saying `what`, when it has not grown for `still` seconds. So a slow
     machine fails no test that gets on.
     """
-
-    def told() -> str:
-        return f"{count()} of {number}: {what() if callable(what) else what}"
-
-    while (seen := count()) < number:
-        wait_until(lambda seen=seen: count() > seen, still, told)  # type: ignore[misc]
+    seen, grown, asked = -1, 0.0, time.monotonic()
+    while (now := count()) < number:
+        if now > seen:
+            seen, grown = now, asked
+        elif asked - grown >= still:
+            raise AssertionError(f"not within {still} s: {now} of {number}: {what() if callable(what) else what}")
+        _rest(asked, 0.05)
+        asked = time.monotonic()
 
 
 @contextmanager
