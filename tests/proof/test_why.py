@@ -295,17 +295,16 @@ class Asked(Whole):
 
     def look_at_all(self) -> None:
         super().look_at_all()
-        lost = {LOST: lambda _store: ["it is gone"]}
+        look = Snapshot(self.lanes, {LOST: lambda _store: ["it is gone"]})  # time stands still
         for job in [job for job in self.model.jobs.values() if job.id not in self.ended]:
-            self.compare(expected(self.model, job.id), why_job(Snapshot(self.lanes, lost), job.id))
+            self.compare(expected(self.model, job.id), why_job(look, job.id))
         self.ended = frozenset(job.id for job in self.model.jobs.values() if job.over)
         for key in (A, B, C):
-            self.compare(expected_of_lane(self.model, key), why_lane(Snapshot(self.lanes, lost), key))
+            self.compare(expected_of_lane(self.model, key), why_lane(look, key))
         for node in self.model.nodes.values():
-            look = Snapshot(self.lanes)
             why = why_thing(look, f"node {node.name}", of_node(look, node.name))
             self.compare(expected_of_node(self.model, node), why, said_of_node)
-        assert said_counts(why_summary(Snapshot(self.lanes))) == expected_counts(self.model)
+        assert said_counts(why_summary(look)) == expected_counts(self.model)
 
     def compare(self, must: set[Said], why: cause.Why, said: Callable[[cause.Why], set[Said]] = said) -> None:
         does = said(why)
