@@ -19,6 +19,7 @@ from tests.harness.failover import Load
 from tests.harness.fleet import ROOT, Fleet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+from tests.harness.warm import Process, python, start
 
 # Submits a job to each of its lanes until it hears that there is enough, and says which ones Redis acknowledged.
 CLIENT = """
@@ -39,7 +40,7 @@ while not enough.wait(0.1):
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this tree: its library of functions has another text, and its records the next format."""
     root = tmp_path_factory.mktemp("newer")
-    shutil.copytree(ROOT / "coordinator", root / "coordinator", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "coordinator", root / "coordinator")
     (root / "tests").symlink_to(ROOT / "tests")
     record = root / "coordinator" / "store" / "functions" / "rules" / "record.lua"
     record.write_text(text_of("record").replace("record.FORMAT = 1", "record.FORMAT = 2"))
@@ -56,11 +57,15 @@ def fleet(own_redis: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
 def beat(fleet: Fleet, root: Path) -> Iterator[Path]:
     """A beat with the code of that tree; its log."""
     log = fleet.directory / f"beat-{root.name}.log"
-    argv = [sys.executable, "-m", "celery", "-A", f"{fleet.apps}.shop", "beat", "--pidfile=", "-l", "INFO"]
+    argv = ["-m", "celery", "-A", f"{fleet.apps}.shop", "beat", "--pidfile=", "-l", "INFO"]
     argv += ["-S", "coordinator.scheduler.Scheduler", "-s", str(fleet.directory / f"last-{root.name}")]
     with log.open("ab") as out:
         env = os.environ | fleet.environ
-        process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=root, env=env)
+        process: Process
+        if root == ROOT:
+            process = start(argv, ROOT, env, stdout=out, stderr=out)
+        else:
+            process = subprocess.Popen([sys.executable, *argv], stdout=out, stderr=out, cwd=root, env=env)
     try:
         wait_until(lambda: "beat: Starting" in log.read_text(), 30)
         yield log
@@ -144,10 +149,8 @@ def test_once_records_have_the_next_format_older_processes_wait_and_say_so(fleet
                 wait_until(lambda said=said: refusal in said.read_text(), 30, fleet.logs)
             with pytest.raises(StoreRefused, match=refusal):
                 fleet.coordinator.submit("refused", fleet.shop.work.s("refused"), job_id="refused")
-            argv = [sys.executable, "-m", "coordinator.cli", "-A", f"{fleet.apps}.shop", "status"]
-            done = subprocess.run(
-                argv, cwd=ROOT, env=os.environ | fleet.environ, capture_output=True, text=True, check=False
-            )
+            argv = ["-m", "coordinator.cli", "-A", f"{fleet.apps}.shop", "status"]
+            done = python(argv, ROOT, os.environ | fleet.environ)
             assert done.returncode
             assert refusal in done.stderr
             assert "Traceback" not in done.stderr
