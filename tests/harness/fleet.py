@@ -37,7 +37,7 @@ class Worker:
 
     def wardens(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
-        return [child for child in self._children() if _is(child, CLOCK)]
+        return self.family()[0]
 
     def errands(self) -> psutil.Process:
         """The clock's own child."""
@@ -46,10 +46,13 @@ class Worker:
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
-        return [child for child in self._children() if not _is(child, CLOCK, SPARE)]
+        return self.family()[1]
 
-    def _children(self) -> list[psutil.Process]:
-        return [child for child in psutil.Process(self.pid).children() if _lives(child)]
+    def family(self) -> tuple[list[psutil.Process], list[psutil.Process]]:
+        """Its clocks and its pool, in one look: each look reads the parents of all processes of the machine."""
+        living = [child for child in psutil.Process(self.pid).children() if _lives(child)]
+        clocks = [child for child in living if _is(child, CLOCK)]
+        return clocks, [child for child in living if child not in clocks and not _is(child, SPARE)]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)

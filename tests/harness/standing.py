@@ -93,10 +93,8 @@ class Standing:
 
     def _complete(self, fleet: Fleet) -> bool:
         """Each node has a clock and all of its pool; a clock that was killed is there again."""
-        return all(
-            len(worker.wardens()) == 1 and len(worker.children()) == (slots if self._node.pool == "prefork" else 0)
-            for worker, slots in zip(fleet.workers, self._node.slots(), strict=True)
-        )
+        parts = [[len(part) for part in worker.family()] for worker in fleet.workers]
+        return parts == [[1, slots if self._node.pool == "prefork" else 0] for slots in self._node.slots()]
 
     def _as_before(self, fleet: Fleet) -> bool:
         """Nothing is at work; the nodes live, and what was killed of them is there again."""
