@@ -12,7 +12,7 @@ T = TypeVar("T")
 def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
     """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds.
 
-    A dear condition is asked for a seventh of the time at most.
+    A dear condition is asked for a seventh of the time, unless it takes longer than 50 ms.
     """
     asked = time.monotonic()
     deadline, pause = asked + timeout, 0.01
