@@ -1,5 +1,6 @@
 """Waiting for conditions instead of sleeping."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ def wait_for_count(
     """Until `count()` is at least `number`; fails, saying `what`, when it has not grown for `still` seconds. So a slow
     machine fails no test that gets on.
     """
-    seen, grown, asked = -1, 0.0, time.monotonic()
+    seen, grown, asked = -math.inf, 0.0, time.monotonic()
     while (now := count()) < number:
         if now > seen:
             seen, grown = now, asked

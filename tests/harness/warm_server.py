@@ -46,6 +46,14 @@ OF_SERVICE = (
 LONGEST = 1 << 20  # bytes of a message
 
 
+def _named() -> list[str]:
+    return [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+
+
+NAMED = _named()
+"""The places where this process looks, and a program with another PYTHONPATH does not."""
+
+
 def serve(control: socket.socket) -> dict[str, Any] | None:
     """Fork a program for each message. In a fork: what it has to run; at the end: None."""
     woken, waking = os.pipe()
@@ -97,7 +105,7 @@ def run(argv: list[str], number: int | None) -> None:
     while (other := spares.keep(spares.number_for(argv) if number is None else number)) is not None:
         argv, number = other, None
     spares.show(sys.executable, *argv)
-    sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path]
+    sys.path[:] = ["", *_named(), *(place for place in sys.path if place not in NAMED)]
     kind, what, *rest = argv if argv[0] in ("-m", "-c") else (argv[0], "")
     if kind == "-m":
         sys.argv[:] = [what, *rest]
