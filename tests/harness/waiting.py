@@ -13,7 +13,7 @@ T = TypeVar("T")
 def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
     """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds.
 
-    A dear condition is asked for a seventh of the time, unless it takes longer than 50 ms.
+    A dear condition is asked for a fifth of the time, unless it takes longer than 75 ms.
     """
     asked = time.monotonic()
     deadline, pause = asked + timeout, 0.01
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Cal
 
 def _rest(asked: float, least: float) -> None:
     """Before one who asked since then asks again."""
-    time.sleep(max(least, min(6 * (time.monotonic() - asked), 0.3)))
+    time.sleep(max(least, min(4 * (time.monotonic() - asked), 0.3)))
 
 
 def wait_for_count(
