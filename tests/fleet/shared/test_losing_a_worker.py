@@ -131,7 +131,8 @@ def test_a_worker_killed_while_a_process_forked_later_still_works_is_noticed(fle
     killed = server_us(fleet)
     again = begun(fleet, "job", 2)[1]
     assert (again.at - killed) / 1e6 < 4
-    fleet.go("job")
+    for _ in range(2):  # the process that was just killed may take one
+        fleet.go("job")
     assert fleet.coordinator.wait(job.id, 30).node == OTHER
 
 
