@@ -10,8 +10,6 @@ import pytest
 from bench.__main__ import ASIDE, NAMES
 from tests.harness.warm import ROOT, python
 
-SPARES = 5  # of the nodes and beats that a benchmark starts
-
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs_to_its_end_in_its_smallest_form(name: str, tmp_path: Path) -> None:
@@ -20,7 +18,7 @@ def test_it_runs_to_its_end_in_its_smallest_form(name: str, tmp_path: Path) -> N
     argv, env = ["-m", f"bench.{name}"], {**os.environ, "BENCH_SMALLEST": "1"}
     if name == "pages":  # a process of the tests leaves out what FastAPI loads
         env["PYTHONPATH"] = str(ROOT)
-    done = python(argv, ROOT, env, timeout=100, spares=SPARES)
+    done = python(argv, ROOT, env, timeout=100)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\d", done.stdout)
 

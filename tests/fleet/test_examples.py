@@ -19,7 +19,7 @@ def shown(name: str, fresh: bool = False, **given: str) -> list[str]:
         argv = [sys.executable, f"examples/{name}"]
         done = subprocess.run(argv, cwd=ROOT, env=environment(**given), capture_output=True, text=True, timeout=100)
     else:
-        done = python([f"examples/{name}"], ROOT, environment(**given), 100, spares=5)
+        done = python([f"examples/{name}"], ROOT, environment(**given), 100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 

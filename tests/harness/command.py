@@ -78,7 +78,7 @@ def _status(done: Done | Result) -> int:
 class Command:
     """`with Command(directory, "up", …) as up`: at the end all of its family is gone, however it went.
 
-    `fresh`: it loads the libraries itself, as a user's command does; `spares`: as for `start`.
+    `fresh`: it loads the libraries itself, as a user's command does.
     """
 
     def __init__(
@@ -87,12 +87,10 @@ class Command:
         *args: str,
         env: Mapping[str, str] | None = None,
         fresh: bool = False,
-        spares: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._argv = argv_of(*args)
         self._fresh = fresh
-        self._spares = spares
         self._directory = directory
         self._env = environment(**(env or {}))
         self._family: dict[int, psutil.Process] = {}
@@ -104,8 +102,7 @@ class Command:
 
     def _started(self, out: IO[bytes], err: IO[bytes]) -> Process:
         if not self._fresh:
-            argv, spares = self._argv[1:], self._spares
-            return start(argv, self._directory, self._env, stdout=out, stderr=err, session=True, spares=spares)
+            return start(self._argv[1:], self._directory, self._env, stdout=out, stderr=err, session=True)
         return subprocess.Popen(
             self._argv, cwd=self._directory, env=self._env, stdout=out, stderr=err, start_new_session=True
         )

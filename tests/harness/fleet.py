@@ -13,11 +13,11 @@ import psutil
 from tests.harness.installation import Installation
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
-from tests.harness.spares import CLOCK, SPARE
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[2]
+CLOCK = "coordinator.warden.clock"
 # A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
 ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 
@@ -52,7 +52,7 @@ class Worker:
         """Its clocks and its pool, in one look: each look reads the parents of all processes of the machine."""
         living = [child for child in psutil.Process(self.pid).children() if _lives(child)]
         clocks = [child for child in living if _is(child, CLOCK)]
-        return clocks, [child for child in living if child not in clocks and not _is(child, SPARE)]
+        return clocks, [child for child in living if child not in clocks]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)

@@ -51,18 +51,14 @@ class Terminal:
 
 
 @contextmanager
-def on_a_terminal(
-    *args: str, columns: int = 80, lines: int = 24, spares: int | None = None
-) -> Iterator[tuple[Terminal, Started]]:
-    """`coordinator …` of the service, until the body ends; `spares`: as for `start`."""
+def on_a_terminal(*args: str, columns: int = 80, lines: int = 24) -> Iterator[tuple[Terminal, Started]]:
+    """`coordinator …` of the service, until the body ends."""
     main, theirs = pty.openpty()
     terminal = Terminal(main, columns, lines)
     env = environment(TERM="xterm")
     for name in ("COLUMNS", "LINES"):  # rich would believe them
         env.pop(name, None)
-    process = start(
-        argv_of(*args)[1:], env=env, stdin=theirs, stdout=theirs, stderr=theirs, session=True, spares=spares
-    )
+    process = start(argv_of(*args)[1:], env=env, stdin=theirs, stdout=theirs, stderr=theirs, session=True)
     os.close(theirs)
     try:
         yield terminal, process

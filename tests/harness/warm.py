@@ -149,14 +149,11 @@ def start(
     stdout: IO[Any] | int | None = None,
     stderr: IO[Any] | int | None = None,
     session: bool = False,
-    spares: int | None = None,
 ) -> Started:
     """As `python -m …`, `python -c …` or `python FILE …` there, with this environment alone, or that of this process;
-    `stdin`, `stdout` and `stderr` as for Popen, but nothing comes in where none is given; `session`: in a new one;
-    `spares`: for so many nodes that it starts, where its command line does not say how many.
+    `stdin`, `stdout` and `stderr` as for Popen, but nothing comes in where none is given; `session`: in a new one.
     """
     program = {"argv": list(argv), "folder": str(folder), "env": dict(os.environ if env is None else env)}
-    program["spares"] = spares
     with ExitStack() as stack:
         standard, ours = list[int](), list[IO[str] | None]()
         for number, given in enumerate((stdin, stdout, stderr)):
@@ -183,11 +180,11 @@ def _end(number: int, given: IO[Any] | int | None, stack: ExitStack) -> tuple[in
 
 
 def python(
-    argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout: float = 60, spares: int | None = None
+    argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """The same, run to its end."""
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-        process = start(argv, folder, env, stdout=out, stderr=err, spares=spares)
+        process = start(argv, folder, env, stdout=out, stderr=err)
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -5,6 +5,7 @@ its pid once it stands as it should, and this process says later how it ended. I
 process; its programs end by themselves. ROOM is there for their command lines, which they write over that of this one.
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -15,12 +16,11 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from tests.harness import spares
 
 LIBRARIES = (
     "alembic", "billiard.sharedctypes", "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events",
@@ -83,7 +83,7 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
             for number in (woken, waking):
                 os.close(number)
             with socket.socket(fileno=fds[3]) as ear:
-                spares.become(program, fds[:3])
+                become(program, fds[:3])
                 ear.send(f"began {os.getpid()}".encode())
             return program
         for number in fds[:3]:
@@ -100,11 +100,30 @@ def _bury(ears: dict[int, socket.socket]) -> None:
                 ear.send(f"ended {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def run(argv: list[str], number: int | None) -> None:
-    """As `python -m …`, `python -c …` or `python FILE …`, and shown so. It has spares, or a `number` of them."""
-    while (other := spares.keep(spares.number_for(argv) if number is None else number)) is not None:
-        argv, number = other, None
-    spares.show(sys.executable, *argv)
+def become(program: dict[str, Any], standard: list[int]) -> None:
+    """As a process that was just started so."""
+    if program["session"]:
+        os.setsid()
+    for number, fd in enumerate(standard):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(program["env"])
+    time.tzset()
+    os.chdir(program["folder"])
+
+
+def show(*argv: str) -> None:
+    """As its command line; else `ps` and psutil would show that of the process from which all are forked."""
+    begin, end = (int(one) for one in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+    shown = "\0".join(argv).encode()[: end - begin - 1]
+    ctypes.memset(begin, 0, end - begin)
+    ctypes.memmove(begin, shown, len(shown))
+
+
+def run(argv: list[str]) -> None:
+    """As `python -m …`, `python -c …` or `python FILE …`, and shown so."""
+    show(sys.executable, *argv)
     sys.path[:] = ["", *_named(), *(place for place in sys.path if place not in NAMED)]
     kind, what, *rest = argv if argv[0] in ("-m", "-c") else (argv[0], "")
     if kind == "-m":
@@ -136,4 +155,4 @@ if __name__ == "__main__":
     gc.freeze()
     found = serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
-        run(found["argv"], found.get("spares"))
+        run(found["argv"])

@@ -13,13 +13,12 @@ from tests.harness.terminal import on_a_terminal
 from tests.harness.waiting import wait_until
 
 DEMO = ("-m", "examples.demo", "--batches", "--no-flower")
-SPARES = 4  # its nodes and beats
 BATCHES = items(20)
 
 
 @pytest.mark.timeout(240)
 def test_all_batches_arrive_once_two_are_mended_and_ctrl_c_ends_it_with_the_grid(tmp_path: Path) -> None:
-    with Command(tmp_path, *DEMO, env={"COLUMNS": "140"}, spares=SPARES) as demo:
+    with Command(tmp_path, *DEMO, env={"COLUMNS": "140"}) as demo:
         for item, why in ((BATCHES[2], "another checksum"), (BATCHES[6], "not there")):
             demo.says(f"{item} failed in Structure_Checked (", 90)
             mended = demo.out.index(f"{item} failed in Structure_Checked (")
@@ -47,7 +46,7 @@ def looks_well(screen: list[str], columns: int, head: str) -> bool:
 
 
 def test_on_a_terminal_one_grid_stands_still_and_fills_a_wider_one(tmp_path: Path) -> None:
-    with on_a_terminal(*DEMO, "--data", str(tmp_path), spares=SPARES) as (terminal, process):
+    with on_a_terminal(*DEMO, "--data", str(tmp_path)) as (terminal, process):
         for columns, lines, head in ((80, 24, "Edit Warn"), (120, 30, "Editions  Warning")):
             terminal.resize(columns, lines)
             there = partial(lambda *given: looks_well(terminal.screen, *given), columns, head)
@@ -58,7 +57,7 @@ def test_on_a_terminal_one_grid_stands_still_and_fills_a_wider_one(tmp_path: Pat
 
 
 def test_it_fails_where_no_batch_has_arrived_in_its_time(tmp_path: Path) -> None:
-    with Command(tmp_path, *DEMO, "--for", "1", spares=SPARES) as demo:
+    with Command(tmp_path, *DEMO, "--for", "1") as demo:
         assert demo.process.wait(60) == 1
     assert "0 of 0 batches have Manual_QA_Flagged" in demo.out
 

@@ -11,14 +11,13 @@ from tests.harness.waiting import wait_until
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 DEMO = ("-m", "examples.demo", "--no-flower", "--objects", "40")
-SPARES = 4  # its nodes and beats
 
 
 def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_nodelist(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.xml"
     theirs.write_bytes(SAMPLE.read_bytes())
     named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
-    with Command(tmp_path / "demo", *DEMO, "--for", "20", env={"COLUMNS": "140", **named}, spares=SPARES) as demo:
+    with Command(tmp_path / "demo", *DEMO, "--for", "20", env={"COLUMNS": "140", **named}) as demo:
         demo.says("succeeded")
         demo.family()
         assert demo.process.wait(60) == 0, demo.out + demo.err
@@ -46,13 +45,13 @@ def test_it_refuses_an_installation_that_has_a_nodelist(tmp_path: Path, redis_se
 
 
 def test_it_fails_where_a_member_was_never_harvested(tmp_path: Path) -> None:
-    with Command(tmp_path, *DEMO, "--for", "1", spares=SPARES) as demo:
+    with Command(tmp_path, *DEMO, "--for", "1") as demo:
         assert demo.process.wait(60) == 1
     assert "never harvested: urn:node:mnMEADOW, urn:node:mnRIVER, urn:node:mnSUMMIT" in demo.out
 
 
 def test_on_a_terminal_one_table_shows_the_members_at_work_and_ctrl_c_ends_it(tmp_path: Path) -> None:
-    with on_a_terminal(*DEMO, "--data", str(tmp_path), spares=SPARES) as (terminal, process):
+    with on_a_terminal(*DEMO, "--data", str(tmp_path)) as (terminal, process):
 
         def rows(pattern: str) -> list[str]:
             return [line for line in terminal.lines if re.search(pattern, line)]

@@ -32,9 +32,9 @@ SLOW = 5.0  # seconds that a busy machine takes to start and end the command its
 
 
 @contextmanager
-def up(folder: Path, *args: str, fresh: bool = False, spares: int | None = None, **env: str) -> Iterator[Command]:
+def up(folder: Path, *args: str, fresh: bool = False, **env: str) -> Iterator[Command]:
     given = ("--data", str(folder / "data"), *args)
-    with Command(folder, "up", *given, env=env, fresh=fresh, spares=spares) as command:
+    with Command(folder, "up", *given, env=env, fresh=fresh) as command:
         command.says("up. Ctrl-C ends the service")
         yield command
 
@@ -150,7 +150,7 @@ def test_what_hangs_does_not_stay_behind(tmp_path: Path) -> None:
 
 
 def test_a_node_that_dies_and_a_redis_that_dies_are_started_again_with_all_jobs(tmp_path: Path) -> None:
-    with up(tmp_path, "--no-flower", spares=5) as command, client(tmp_path) as coordinator:  # cn1 starts twice
+    with up(tmp_path, "--no-flower") as command, client(tmp_path) as coordinator:
         task = {"task": "tasks.nobody.knows", "args": [], "kwargs": {}, "options": {}}
         job_id = coordinator.submit("a key", task, if_unknown="wait").id
         before = {node.name: node.since for node in coordinator.nodes()}
