@@ -1,5 +1,1 @@
 """The command `coordinator`."""
-
-from coordinator.cli.main import cli, main
-
-__all__ = ["cli", "main"]
