@@ -6,6 +6,7 @@ the duties. The process writes a byte to FD each second, and ends with the clock
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -65,9 +66,12 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/errands] %(message)s")
     charge = json.loads(sys.stdin.readline())
     sys.path.insert(0, "")
+    gc.disable()  # else the collector looks at all of a large app again and again while it is imported
     app = find(sys.argv[1])
     app.loader.import_default_modules()
     app.finalize()
+    gc.freeze()
+    gc.enable()
     app.set_default()  # in the thread of a duty, Celery's `current_app` would be an empty app
     coordinator: ErrandsCoordinator = app.coordinator
     coordinator._node = charge["node"]

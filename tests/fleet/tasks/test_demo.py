@@ -11,18 +11,18 @@ from tests.harness.waiting import wait_until
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 DEMO = ("-m", "examples.demo", "--no-flower", "--objects", "40")
+MEMBERS = {"mnMEADOW", "mnRIVER", "mnSUMMIT"}
 
 
 def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_nodelist(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.xml"
     theirs.write_bytes(SAMPLE.read_bytes())
     named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
-    with Command(tmp_path / "demo", *DEMO, "--for", "20", env={"COLUMNS": "140", **named}) as demo:
-        demo.says("succeeded")
-        demo.family()
-        assert demo.process.wait(60) == 0, demo.out + demo.err
+    with Command(tmp_path / "demo", *DEMO, env={"COLUMNS": "140", **named}) as demo:
+        wait_until(lambda: {*re.findall(r":(mn[A-Z]+) +succeeded", demo.out)} == MEMBERS, 60, lambda: demo.out)
+        assert demo.end() == 0, demo.out + demo.err
         assert demo.family() == []
-    for name in ("mnMEADOW", "mnRIVER", "mnSUMMIT"):
+    for name in MEMBERS:
         (row,) = (line for line in demo.out.splitlines() if line.startswith(name))
         assert re.search(r" \d+ +\d\d:\d\d:\d\d .* cn[12] +\d{16} *$", row), row
     summary = re.search(r"(\d+) objects of 3 members in \d+ s", demo.out)
@@ -56,7 +56,7 @@ def test_on_a_terminal_one_table_shows_the_members_at_work_and_ctrl_c_ends_it(tm
         def rows(pattern: str) -> list[str]:
             return [line for line in terminal.lines if re.search(pattern, line)]
 
-        for name in ("mnMEADOW", "mnRIVER", "mnSUMMIT"):
+        for name in MEMBERS:
             done = rf"{name} +succeeded +━+ \d+/\d+ +\d+ \d\d:\d\d:\d\d .* cn[12] …\d{{8}}"
             wait_until(lambda: rows(done), 40, lambda: "\n".join(terminal.lines[-10:]))  # noqa: B023
         assert rows("nodes alive: cn[12]")

@@ -82,7 +82,7 @@ def test_flower_shows_a_finished_job_under_its_own_name_and_id_and_no_doorbells(
         server.fill(20)
         document = tmp_path / "given.xml"
         document.write_bytes(write_nodelist([server.member]))
-        given = ("--nodelist", str(document), "--nodes", "1", "--flower-port", str(port))
+        given = ("--nodelist", str(document), "--nodes", "1", "--beats", "1", "--flower-port", str(port))
         own = {"FLOWER_UNAUTHENTICATED_API": "true", "PYTHONPATH": str(ROOT)}  # with all that FastAPI loads
         with up(tmp_path, *given, **own, **broker), client(tmp_path) as coordinator:
 
