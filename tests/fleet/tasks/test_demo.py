@@ -19,7 +19,8 @@ def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_n
     theirs.write_bytes(SAMPLE.read_bytes())
     named = {"TASKS_NODELIST_PATH": str(theirs), "TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_DATABASE_URL": "no://"}
     with Command(tmp_path / "demo", *DEMO, env={"COLUMNS": "140", **named}) as demo:
-        wait_until(lambda: {*re.findall(r":(mn[A-Z]+) +succeeded", demo.out)} == MEMBERS, 60, lambda: demo.out)
+        done = r":(mn[A-Z]+) +succeeded .* last harvested \d\d:"
+        wait_until(lambda: {*re.findall(done, demo.out)} == MEMBERS, 60, lambda: demo.out)
         assert demo.end() == 0, demo.out + demo.err
         assert demo.family() == []
     for name in MEMBERS:
@@ -27,7 +28,7 @@ def test_without_a_terminal_it_prints_lines_and_a_summary_and_replaces_nobodys_n
         assert re.search(r" \d+ +\d\d:\d\d:\d\d .* cn[12] +\d{16} *$", row), row
     summary = re.search(r"(\d+) objects of 3 members in \d+ s", demo.out)
     assert summary
-    assert int(summary[1]) >= 120
+    assert int(summary[1]) > 100, "all but what changed in the last second"
     data = re.search(r"^data +(\S+)", demo.out, re.MULTILINE)
     assert data
     assert not Path(data[1]).exists()
