@@ -26,7 +26,7 @@ from tests.harness.waiting import wait_until
 
 PAGE = Path(__file__).parents[1] / "docs" / "capacity.md"
 TABLES = re.compile(r"(?<=<!-- the tables begin -->\n).*(?=<!-- the tables end -->)", re.DOTALL)
-JOBS, LANES, SETTLE, SECONDS, SLOTS = amount((5_000, 20_000, 15.0, 30.0, 4), (4, 4, 1.0, 0.5, 2))
+JOBS, LANES, SETTLE, SECONDS, SLOTS = amount((5_000, 20_000, 15.0, 30.0, 4), (4, 4, 0.0, 0.1, 1))
 HARVEST = 0.050  # seconds of a processor for the harvest of one member, from `bench.members`
 LOADS = (
     ("a million jobs a day", 10**6, 0.0),

@@ -29,18 +29,19 @@ from tasks.settings import Settings
 from tests.tasks.conftest import OneMember
 
 OBJECTS, ROUNDS = amount((20_000, 3), (4, 1))
+FEWER = amount((OBJECTS // 4,), ())
 CONNECTIONS = 8
 
 
 def main(rounds: int = ROUNDS) -> None:
-    few = one("ours", OBJECTS // 4)
+    peaks = {objects: one("ours", objects)[1] for objects in FEWER}
     figures = {name: [one(name, OBJECTS) for _ in range(rounds)] for name in ("ours", "bare")}
     rates = {name: [OBJECTS / seconds for seconds, _ in runs] for name, runs in figures.items()}
     ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["bare"], strict=True))
     print(f"harvest          {statistics.median(rates['ours']):7.0f} objects/s   x {ratio:.2f} of the bare loop")
     print(f"bare httpx loop  {statistics.median(rates['bare']):7.0f} objects/s")
-    peak = statistics.median(peak for _, peak in figures["ours"])
-    print(f"peak memory      {few[1]:.0f} MB for {OBJECTS // 4} objects, {peak:.0f} MB for {OBJECTS}")
+    peaks[OBJECTS] = statistics.median(peak for _, peak in figures["ours"])
+    print("peak memory      " + ", ".join(f"{peak:.0f} MB for {objects} objects" for objects, peak in peaks.items()))
 
 
 def one(name: str, objects: int) -> tuple[float, float]:

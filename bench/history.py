@@ -52,7 +52,7 @@ def main() -> None:
         store = bench.coordinator.store
         store._client.hset(store.key("node", "bench"), "capacity", 1)  # a node without room has half a slot there
         print(f"beside {KEPT:,} kept jobs and {LANES:,} lanes, the median of {TIMES}")
-        chosen = COMMANDS[: amount(None, 2)]
+        chosen = COMMANDS[: amount(None, 1)]
         commands = {f"coordinator {' '.join(command)}": partial(run, url, *command) for command in chosen}
         for name, act in (queries(bench.coordinator) | commands).items():
             passed, used = timed(store._client, act)

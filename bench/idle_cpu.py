@@ -15,7 +15,7 @@ import psutil
 from bench import amount
 from bench.servers import celery, redis_server
 
-NODES, BEATS, SETTLE, SECONDS = amount((3, 2, 30.0, 60.0), (1, 1, 2.0, 0.5))
+NODES, SLOTS, BEATS, SETTLE, SECONDS = amount((3, 2, 2, 30.0, 60.0), (1, 1, 1, 2.0, 0.5))
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def shares(app: str) -> Counter[str]:
         url, folder = stack.enter_context(redis_server()), Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ["BENCH_REDIS"] = url
         for number in range(NODES):
-            stack.enter_context(celery(url, app, "worker", "-n", f"node{number}@bench", "-c", "2"))
+            stack.enter_context(celery(url, app, "worker", "-n", f"node{number}@bench", "-c", str(SLOTS)))
         for number in range(BEATS):
             last = folder / f"last-{number}"
             scheduler = ("-S", "coordinator.scheduler.Scheduler") if app == "bench.app" else ()

@@ -38,7 +38,7 @@ import psutil
 from bench import amount
 from bench.servers import flower, redis_server, worker
 
-JOBS, RAW, PORTION = amount((20_000, 3_000, 500), (200, 50, 50))
+JOBS, RAW, PORTION = amount((20_000, 3_000, 500), (20, 5, 10))
 SHAPES = {"many": ("1,000 keys x 20", 1_000), "single": ("20,000 keys x 1", 20_000), "hot": ("1 key x 20,000", 1)}
 BODIES = {"redis": "each goes to Redis and back", "byte": "each leaves a byte in a file"}
 MODES = {"plain": "no results", "results": "results in Redis", "events": "results, -E, and Flower connected"}

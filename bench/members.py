@@ -38,6 +38,7 @@ from tests.harness.waiting import wait_until
 
 MINUTE = 60
 MEMBERS, SECONDS = amount((1000, MINUTE), (60, 1))  # 60: one at each second
+NODES, SLOTS, BEATS = amount((2, 2, 2), (1, 1, 1))
 CHANGES = 2 / MINUTE  # objects a second that are new at the member
 
 
@@ -93,13 +94,13 @@ def permanent(store: str, folder: Path, data: Path, listed: list[Member]) -> Ite
 @contextmanager
 def machine(data: Path, extra: Mapping[str, str]) -> Iterator[Machine]:
     os.environ.pop("COORDINATOR_URL", None)
-    with Machine(Processes(data), extra) as here:
+    with Machine(Processes(data, NODES, SLOTS, BEATS), extra) as here:
         yield here
 
 
 def begin(here: Machine, data: Path, seconds: float) -> None:
     """Until harvests run; then as long as the window, so that what happens once has happened."""
-    until(here, lambda: len(here.nodes()) == 2 and Document(here.coordinator.store, NODELIST).pointer()[0], 120)
+    until(here, lambda: len(here.nodes()) == NODES and Document(here.coordinator.store, NODELIST).pointer()[0], 120)
     until(here, lambda: ran(data, instants.NEVER) > 0, 120)
     stay(here, seconds)
 

@@ -32,6 +32,7 @@ MINUTE, SECOND = amount((60, "0"), (5, "0/5"))
 EACH_MINUTE = MemberSchedule(sec=SECOND, min="*", hour="*", mday="*", mon="*", wday="?", year="*")
 HANG, DROP, FLAP = amount((20, 15, 15), (1, 1, 1))
 UP, DOWN = 10.0, 3.0
+NODES = amount(("one", "two"), ("one",))
 
 
 class Named:
@@ -41,7 +42,7 @@ class Named:
         self.member = member.model_copy(update={"identifier": f"urn:node:{name}", "schedule": EACH_MINUTE, **changed})
 
 
-def main(minutes: int = amount(5, 1), well: int = amount(950, 2), slots: int = 4) -> None:
+def main(minutes: int = amount(5, 1), well: int = amount(950, 2), slots: int = amount(4, 2)) -> None:
     with ExitStack() as stack:
         members = bad(stack)
         server = stack.enter_context(MemberServer())  # quiet: nothing changes there
@@ -49,12 +50,12 @@ def main(minutes: int = amount(5, 1), well: int = amount(950, 2), slots: int = 4
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis = stack.enter_context(RedisServer(folder / "redis"))
         service = stack.enter_context(Service(redis, folder, members))  # type: ignore[arg-type]
-        for name in ("one", "two"):
+        for name in NODES:
             service.node(name, slots)
         first = time.time() // MINUTE * MINUTE + MINUTE
         stack.enter_context(beat(service, "beat"))
         runs = watch(service, first + MINUTE * (minutes + 1))
-        print(f"{len(members) - well} bad members and {well} well ones, 2 nodes of {slots} slots")
+        print(f"{len(members) - well} bad members and {well} well ones, {len(NODES)} nodes of {slots} slots")
         for minute in range(minutes):
             tell(runs, first + MINUTE * minute, well)
 

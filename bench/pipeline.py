@@ -21,7 +21,7 @@ from tests.harness.postgres import PostgresServer
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
-PROCESSES = 2
+PROCESSES = amount(2, 1)
 OWN = {"TASKS_COMPONENTS": "examples.batches.pipeline", "BATCHES_EVERY": "1", "BATCHES_PATIENCE": "0"}
 
 

@@ -24,7 +24,7 @@ from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
 
-NODES, WRITERS = amount((5, 20), (2, 2))
+NODES, WRITERS = amount((5, 20), (1, 2))
 NAME = "bench"
 
 

@@ -12,6 +12,7 @@ from bench.servers import family, redis_server, worker
 from tests.harness.waiting import wait_until
 
 JOBS = amount(4, 1)
+OTHERS = amount(("other",), ())  # a pool process has its worker left
 KINDS = amount({"pool process": 5, "worker": 5, "worker and warden": 4, "node": 4}, {"pool process": 1})
 
 
@@ -34,8 +35,12 @@ def kill(bench: Any, url: str, kind: str, number: int) -> list[float]:
         victim = stack.enter_context(worker(url, name, JOBS))
         ids = [bench.coordinator.submit(one, bench.hold.s(one)).id for one in names]
         began(bench, names, 1)
-        stack.enter_context(worker(url, f"{name}-other", JOBS))
-        wait_until(lambda: len([node for node in bench.coordinator.nodes() if node.name.startswith(name)]) == 2, 90)
+        for other in OTHERS:
+            stack.enter_context(worker(url, f"{name}-{other}", JOBS))
+        wait_until(
+            lambda: len([node for node in bench.coordinator.nodes() if node.name.startswith(name)]) == 1 + len(OTHERS),
+            90,
+        )
         for process in chosen(kind, victim.pid):
             process.kill()
         whole, micro = bench.counter.time()

@@ -13,7 +13,7 @@ from bench import amount
 from bench.schedules import Slots, at_random, best, end_of, heavy_tail, in_turns
 from bench.servers import redis_server, slowed, worker
 
-CAPACITIES = amount({"a": 1, "b": 1, "c": 2, "d": 4}, {"a": 1, "b": 1})
+CAPACITIES = amount({"a": 1, "b": 1, "c": 2, "d": 4}, {"a": 1})
 JOBS = amount(2_000, 4)
 UNIT = 0.0102  # the real length of a sleep of 10 ms
 

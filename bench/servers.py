@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import psutil
 
+from bench import amount
 from coordinator.local.redis import free_port
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -26,7 +27,7 @@ def redis_server(*options: str) -> Iterator[str]:
 
 @contextmanager
 def worker(
-    url: str, name: str = "bench", concurrency: int = 2, flags: Sequence[str] = ()
+    url: str, name: str = "bench", concurrency: int = amount(2, 1), flags: Sequence[str] = ()
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A worker of bench.app, as users start one."""
     with celery(url, "bench.app", "worker", "-n", f"{name}@bench", "-c", str(concurrency), *flags) as process:
