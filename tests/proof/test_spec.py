@@ -15,6 +15,12 @@ QUICK = [gap for gap in GAPS if gap.name in ("no AllLanes", "no StaysInLine", "n
 FUNCTIONS = HERE.parents[1] / "coordinator" / "store" / "functions"
 
 
+@pytest.fixture(autouse=True)
+def _quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run of two seconds, Java's second compiler would take half."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
 @pytest.mark.parametrize("world", [SMALL, *QUICK], ids=lambda world: world.name)
 def test_tlc_agrees(world: World, tmp_path: Path) -> None:
     found = check(world, tmp_path)
