@@ -102,7 +102,7 @@ class Beside(Stepping):
         assert self.call("clock_read") == [model.now, model.wall, model.uptime]
 
     def dump(self) -> Dump:
-        return Dump(self.store._client, self.store.prefix)
+        return self.store.dump()
 
     def check(self) -> None:
         dump = self.dump()

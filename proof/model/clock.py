@@ -6,15 +6,19 @@ it, too: each server has an order of its own, and a course is to be the same on 
 """
 
 import uuid
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.store.library import Library, assemble, text_of
 from coordinator.store.wire import Arg
 from proof.model.mutant import Mutant
+from proof.model.raw import Dump
 from proof.model.record import BEGINNING
+
+T = TypeVar("T")
 
 _CLOCK = """
 local function server() return redis end -- while the library is loaded it is another than in a call
@@ -84,21 +88,50 @@ def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
 
 
 class Clocked(Store):
-    """A new installation whose time is the test's. Nothing is left of it once it is closed."""
+    """A new installation whose time is the test's. Nothing is left of it once it is closed.
+
+    Between two steps nothing changes, so what is read there again is as it was: the answers are kept that long.
+    """
 
     def __init__(self, url: str, mutant: Mutant | None = None, **settings: float) -> None:
         named = {"url": url, "prefix": f"m{uuid.uuid4().hex[:8]}", **settings}
         super().__init__(Settings.model_validate(named), ringer=lambda node, bell: None)
         self.library = library(mutant)
         self.used: set[str] = set()
+        self._kept: dict[Hashable, Any] = {}
         self._client.set(self.prefix + "time", BEGINNING)
 
     def step(self, name: str, *args: Arg, job_id: str | None = None) -> Any:
         self.used.add(name)
+        self._kept.clear()
         return super().step(name, *args, job_id=job_id)
+
+    def step_many(self, name: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
+        self._kept.clear()
+        return super().step_many(name, calls)
+
+    def read(self, command: str, *args: Arg, job_id: str | None = None) -> Any:
+        return self._once((command, args), lambda: super(Clocked, self).read(command, *args, job_id=job_id))
+
+    def read_many(self, commands: Iterable[Sequence[Arg]], atomic: bool = False) -> list[Any]:
+        asked = [tuple(command) for command in commands]
+        return self._once(tuple(asked), lambda: super(Clocked, self).read_many(asked, atomic))
+
+    def look(self, name: str, *args: Arg) -> Any:
+        return self._once((name, args), lambda: super(Clocked, self).look(name, *args))
+
+    def dump(self) -> Dump:
+        return self._once("dump", lambda: Dump(self._client, self.prefix))
+
+    def _once(self, asked: Hashable, ask: Callable[[], T]) -> T:
+        if asked not in self._kept:
+            self._kept[asked] = ask()
+        answer: T = self._kept[asked]
+        return answer
 
     def jump(self, ms: int) -> int:
         """The new time."""
+        self._kept.clear()
         return int(self._client.eval(_JUMP, 1, self.prefix, ms))
 
     def close(self) -> None:

@@ -34,15 +34,14 @@ def drawn(url: str, number: int, mutant: Mutant | None = None) -> list[Seen]:
         node.up()
         seen, held = [_seen(node)], dict[str, Taken]()
         for _ in range(STEPS):
-            _step(node, chance, held)
+            _step(node, chance, seen[-1]["state"], held)
             if (now := _seen(node)) != seen[-1]:
                 seen.append(now)
         return seen
 
 
-def _step(node: Puppet, chance: Random, held: dict[str, Taken]) -> None:
-    """`held`: what the processes took last; a process that is late may still report."""
-    states = _seen(node)["state"]
+def _step(node: Puppet, chance: Random, states: dict[str, str], held: dict[str, Taken]) -> None:
+    """`states`: of the jobs. `held`: what the processes took last; a process that is late may still report."""
     act, process = (
         chance.choice(("submit", "submit", "take", "take", "end", "end", "lose", "renew")),
         chance.choice("pq"),
