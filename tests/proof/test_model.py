@@ -13,6 +13,7 @@ from proof.model.grabbing_jobs import GrabbingJobs
 from proof.model.starts import Starts
 from proof.model.steps import Stepping
 from proof.model.wholes import Whole
+from proof.mutants import STEPS, mutants_of_page
 from tasks.documents.library import text_of
 from tests.harness.functions import ALL, tables_in
 from tests.harness.long import long
@@ -49,8 +50,8 @@ def test_lanes_do_what_the_model_does_whatever_is_called(redis_server: RedisServ
             used.update(self.store.used)
             super().teardown()
 
-    for number in range(long(50, 300)):  # those of tests/proof/test_why.py and test_plans.py hold it, too
-        Here.course(number, 60)
+    for number in courses(Whole, long(0, 300)):  # those of tests/proof/test_why.py and test_plans.py hold it, too
+        Here.course(number, STEPS)
     assert {step.name for step in ALL if touches_jobs(step.file)} - NOT_DRIVEN.keys() - GRABS <= used
 
 
@@ -62,15 +63,16 @@ def touches_jobs(file: str) -> bool:
     return not (called and tables_in(text_of(file)) <= tables) or bool(re.search(rf"'({'|'.join(KEYS)}):?'", text))
 
 
-@pytest.mark.parametrize(
-    ("machine", "courses"), [(Grabbing, long(20, 60)), (GrabbingJobs, long(12, 30)), (Starts, long(8, 40))]
-)
-def test_grabs_and_first_fences_are_as_their_models_say(
-    redis_server: RedisServer, machine: type[Stepping], courses: int
-) -> None:
+@pytest.mark.parametrize("machine", [Grabbing, GrabbingJobs, Starts])
+def test_grabs_and_first_fences_are_as_their_models_say(redis_server: RedisServer, machine: type[Stepping]) -> None:
     here = type("Here", (machine,), {"url": redis_server.url(9)})
-    for number in range(courses):
-        here.course(number, 40)
+    for number in courses(machine, long(2, 60)):
+        here.course(number, STEPS)
+
+
+def courses(machine: type[Stepping], most: int) -> list[int]:
+    """The first ones, and those by which docs/proof-mutants.md says that the machine sees each of its mutants."""
+    return sorted({*range(most), *(next(one.courses()) for one in mutants_of_page() if one.machine is machine)})
 
 
 @pytest.mark.parametrize("module", OF_MODEL)
