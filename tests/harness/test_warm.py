@@ -52,7 +52,19 @@ def test_one_that_is_killed_is_gone_and_says_by_what() -> None:
     assert not psutil.pid_exists(started.pid)
 
 
-def test_what_it_does_at_its_end_is_done(tmp_path: Path) -> None:
-    code = "import atexit, pathlib; atexit.register(pathlib.Path('left').write_text, 'by'); raise SystemExit('an end')"
-    done = python(["-c", code], tmp_path, {})
-    assert (done.returncode, done.stderr, (tmp_path / "left").read_text()) == (1, "an end\n", "by")
+@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "sys.exit('an end')"])
+def test_it_ends_as_python_ends(end: str) -> None:
+    code = f"""
+import atexit, sys, threading
+def last():
+    threading.main_thread().join()
+    print("its last thread")
+atexit.register(print, "its end", file=sys.stderr)
+threading.Thread(target=last).start()
+{end}
+"""
+    with start(["-c", code], stdout=PIPE, stderr=PIPE) as warm:
+        said = warm.communicate()
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (warm.returncode, *said) == (plain.returncode, plain.stdout, plain.stderr)
+    assert ("its last thread" in said[0], "its end" in said[1]) == (True, True)

@@ -5,6 +5,7 @@ its pid once it stands as it should, and this process says later how it ended. I
 process; its programs end by themselves. ROOM is there for their command lines, which they write over that of this one.
 """
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -138,6 +139,17 @@ def run(argv: list[str]) -> None:
         runpy.run_path(str(Path(kind).absolute()), run_name="__main__")
 
 
+def leave(status: int) -> None:
+    """As Python ends, but without taking apart all the libraries: for that, the system would copy most of the memory
+    that this fork shares, which takes longer than most programs.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
 def load() -> None:
     package = ModuleType("tasks")
     package.__path__ = [str(Path(__file__).parents[2] / "tasks")]
@@ -155,4 +167,11 @@ if __name__ == "__main__":
     gc.freeze()
     found = serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
-        run(found["argv"])
+        status = 0
+        try:
+            run(found["argv"])
+        except SystemExit as asked:
+            if not isinstance(asked.code, int | None):  # a sentence, which Python prints
+                raise
+            status = asked.code or 0
+        leave(status)
