@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from examples.demo.member_server import MemberServer
+from tasks.batches import Items
 from tasks.catalog.catalog import Catalog
 from tasks.harvest.asked import SyncRequest
 from tasks.harvest.harvest import harvest_member
@@ -146,8 +148,24 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     )
 
 
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with all tables and no rows: to make them costs more than most tests do with them."""
+    settings = Settings(data_dir=tmp_path_factory.mktemp("tables"))
+    for made in (Catalog(settings), Items(settings)):
+        made.engine.dispose()
+    return settings.data_dir / "catalog.sqlite"
+
+
 @pytest.fixture
-def catalog(settings: Settings) -> Iterator[Catalog]:
+def with_tables(settings: Settings, tables: Path) -> None:
+    """The database has its tables already, where it is in SQLite."""
+    if not settings.database_url:
+        shutil.copy(tables, settings.data_dir)
+
+
+@pytest.fixture
+def catalog(settings: Settings, with_tables: None) -> Iterator[Catalog]:
     catalog = Catalog(settings)
     yield catalog
     catalog.engine.dispose()

@@ -110,7 +110,7 @@ def _can_be_read(items: Items, item: str) -> bool:
 
 
 @pytest.fixture
-def items(settings: Settings) -> Iterator[Items]:
+def items(settings: Settings, with_tables: None) -> Iterator[Items]:
     """With a connection that is kept, as the processes of components do: PostgreSQL starts a process for each."""
     found = Items(settings, keeps=True)
     yield found
