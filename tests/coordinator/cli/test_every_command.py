@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +15,12 @@ from tasks.app import coordinator as service
 from tests.harness.command import ROOT, Call, environment, refused
 from tests.harness.hand_node import Puppet
 from tests.harness.terminal import Terminal
+from tests.harness.warm import python, start
 
 EVERY_LOOK = """
 import os, sys
 from coordinator.cli.main import cli
-for line in sys.stdin.read().splitlines():
+for line in sys.argv[1:]:
     print("$ " + line, flush=True)
     try:
         cli(line.split("\\t"), prog_name="coordinator")
@@ -86,9 +85,8 @@ def test_no_command_of_the_service_ends_in_a_traceback_beside_a_dead_redis(tmp_p
     )
     calls = [call for name, call in OF_SERVICE.items() if name not in LAST]
     assert len(calls) > 25
-    given = "\n".join("\t".join(["-A", "tasks", *call]) for call in calls)
-    argv = [sys.executable, "-c", EVERY_LOOK]
-    done = subprocess.run(argv, input=given, capture_output=True, text=True, env=env, cwd=ROOT, timeout=100)
+    given = ["\t".join(["-A", "tasks", *call]) for call in calls]
+    done = python(["-c", EVERY_LOOK, *given], ROOT, env, timeout=100)
     ends = {part.split("\n")[0]: part.splitlines()[-1] for part in done.stdout.split("$ ")[1:]}
     assert "Traceback" not in done.stderr
     assert set(ends.values()) <= {"status 0", "status 1", "status 2", "status 3"}
@@ -119,21 +117,21 @@ def wide(coordinator: Coordinator) -> Iterator[Coordinator]:
         coordinator.cancel(job_id)
 
 
-def run_all(wide: Coordinator, tmp_path: Path, stdout: int) -> subprocess.CompletedProcess[bytes]:
-    env = environment(COORDINATOR_URL=wide.settings.url, COORDINATOR_PREFIX=wide.settings.prefix, TERM="xterm")
-    given = "\n".join(LOOKS).encode()
-    argv = [sys.executable, "-c", EVERY_LOOK]
-    return subprocess.run(argv, input=given, stdout=stdout, stderr=subprocess.PIPE, env=env, cwd=tmp_path, timeout=100)
+@pytest.fixture
+def env(wide: Coordinator) -> dict[str, str]:
+    return environment(COORDINATOR_URL=wide.settings.url, COORDINATOR_PREFIX=wide.settings.prefix, TERM="xterm")
 
 
-def test_each_look_fits_into_80_columns_of_a_terminal(wide: Coordinator, tmp_path: Path) -> None:
+def test_each_look_fits_into_80_columns_of_a_terminal(env: dict[str, str], tmp_path: Path) -> None:
     """But for commands that are to be pasted, and for what Prometheus reads."""
     main, theirs = os.openpty()
     terminal = Terminal(main, 80, 24)
-    done = run_all(wide, tmp_path, theirs)
-    os.close(theirs)
+    with (tmp_path / "err").open("w") as err:
+        done = start(["-c", EVERY_LOOK, *LOOKS], tmp_path, env, stdout=theirs, stderr=err)
+        os.close(theirs)
+        assert done.wait(100) == 0, (tmp_path / "err").read_text()
     parts = "\n".join(terminal.lines).split("$ ")[1:]
-    assert len(parts) == len(LOOKS), done.stderr
+    assert len(parts) == len(LOOKS), (tmp_path / "err").read_text()
     too_wide = [
         (part.split("\n")[0], line)
         for part in parts
@@ -144,19 +142,19 @@ def test_each_look_fits_into_80_columns_of_a_terminal(wide: Coordinator, tmp_pat
 
 
 def test_each_look_is_whole_without_a_terminal_and_a_reader_that_goes_away_is_no_error(
-    wide: Coordinator, tmp_path: Path
+    env: dict[str, str], tmp_path: Path
 ) -> None:
-    done = run_all(wide, tmp_path, subprocess.PIPE)
-    assert "4" * 60 in done.stdout.decode()
-    assert "Traceback" not in done.stderr.decode()
+    done = python(["-c", EVERY_LOOK, *LOOKS], tmp_path, env, timeout=100)
+    assert "4" * 60 in done.stdout
+    assert "Traceback" not in done.stderr
     for look in ("metrics", "actions", "why\tj"):
         reading, writing = os.pipe()
         os.close(reading)
-        env = environment(COORDINATOR_URL=wide.settings.url, COORDINATOR_PREFIX=wide.settings.prefix)
-        argv = [sys.executable, "-m", "coordinator.cli", *look.split("\t")]
-        ended = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, env=env, cwd=tmp_path, check=False)
+        with (tmp_path / "err").open("w") as err:
+            ended = start(["-m", "coordinator.cli", *look.split("\t")], tmp_path, env, stdout=writing, stderr=err)
         os.close(writing)
-        assert ended.stderr == b""
+        ended.wait(60)
+        assert (tmp_path / "err").read_text() == ""
 
 
 def test_each_list_has_one_shape_in_json(wide: Coordinator, call: Call) -> None:

@@ -1,7 +1,6 @@
 """`coordinator …` as people and programs call it."""
 
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,9 +13,10 @@ from click.testing import CliRunner
 from coordinator import Coordinator, SettingsError
 from coordinator.cli.main import cli
 from coordinator.local.redis import free_port
-from tests.harness.command import Call, listed, loaded, refused, told
+from tests.harness.command import Call, Done, environment, listed, loaded, refused, told
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
+from tests.harness.warm import python
 
 
 @pytest.fixture
@@ -332,9 +332,8 @@ coordinator.extend(Extension("shop", commands=[stock]))
 def test_an_apps_commands_stand_beside_the_librarys(tmp_path: Path) -> None:
     (tmp_path / "depot.py").write_text(APP)
 
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "coordinator.cli", *args]
-        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    def run(*args: str) -> Done:
+        return python(["-m", "coordinator.cli", *args], tmp_path, environment())
 
     assert run("-A", "depot", "stock").stdout == "none\n"
     help_text = run("-A", "depot", "--help").stdout

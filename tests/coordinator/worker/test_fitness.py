@@ -1,8 +1,5 @@
 """A worker that can run no jobs says so in one line, and does not start where it must run jobs."""
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +11,8 @@ from celery import Celery
 from coordinator.worker.fitness import locate
 from tests.harness.command import environment
 from tests.harness.waiting import wait_until
+from tests.harness.warm import Started
+from tests.harness.warm import start as start_warm
 
 ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
 NO_REDIS = """
@@ -36,26 +35,23 @@ def __getattr__(name):
         return shops[0]
     raise AttributeError(name)
 """
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., Started]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    started: list[subprocess.Popen[str]] = []
+    started: list[Started] = []
 
-    def begin(code: str, **environ: str) -> subprocess.Popen[str]:
+    def begin(code: str, **environ: str) -> Started:
         (tmp_path / "shop.py").write_text(code)
-        argv = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "solo", "-l", "INFO", *ALONE]
+        argv = ["-m", "celery", "-A", "shop", "worker", "-P", "solo", "-l", "INFO", *ALONE]
         with (tmp_path / "log").open("w") as log:
-            env = environment(**environ)
-            one = subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=log, stderr=log, text=True)
-        started.append(one)
-        return one
+            started.append(start_warm(argv, tmp_path, environment(**environ), stdout=log, stderr=log))
+        return started[-1]
 
     yield begin
     for one in started:
-        if one.poll() is None:
-            os.kill(one.pid, signal.SIGKILL)
+        one.kill()
         one.wait()
 
 
