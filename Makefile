@@ -18,7 +18,7 @@ JOBS ?= 6
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)
 SYSTEM_PACKAGES = $(strip redis-server slapd postgresql lua-check libfaketime gcc libc6-dev libldap2-dev libsasl2-dev rabbitmq-server \
-	prometheus chromium systemd $(HEADERS))
+	prometheus chromium-headless-shell systemd $(HEADERS))
 # Debian's programs are below these folders, elsewhere they are on the PATH.
 POSTGRES ?= /usr/lib/postgresql
 RABBITMQ ?= /usr/lib/rabbitmq
@@ -95,7 +95,7 @@ system-ready:
 	PATH="$$PATH:/usr/sbin" command -v slapd >/dev/null && command -v luacheck >/dev/null && command -v promtool >/dev/null && \
 	compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && \
 	{ command -v initdb || compgen -G "$(POSTGRES)/*/bin/initdb"; } >/dev/null && \
-	command -v chromium >/dev/null && command -v systemd-analyze >/dev/null && \
+	{ command -v chromium-headless-shell || command -v chromium; } >/dev/null && command -v systemd-analyze >/dev/null && \
 	{ command -v rabbitmq-server || compgen -G "$(RABBITMQ)/lib/*/sbin/rabbitmq-server"; } >/dev/null && \
 	{ [ $(LDAP) -nt requirements-ldap.txt ] || { [ -z "$(HEADERS)" ] && command -v gcc >/dev/null && \
 		[ -e /usr/include/ldap.h ] && [ -e /usr/include/sasl/sasl.h ]; }; } || { \

@@ -46,7 +46,8 @@ def running(*commands: list[str], folder: Path = ROOT, env: Mapping[str, str] | 
 @contextmanager
 def page_of(site: str) -> Iterator[Page]:
     with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        place = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+        browser = player.chromium.launch(executable_path=place, args=["--no-sandbox"])
         page = browser.new_context(viewport={"width": WIDE, "height": HIGH}).new_page()
         page.goto(f"{site}/?token={TOKEN}")
         yield page

@@ -109,7 +109,16 @@ def test_what_the_tests_need_is_installed_where_that_surprises_nobody_and_else_n
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """A folder for the PATH that has all that the tests need but a server."""
-    for name in ("slapd", "initdb", "luacheck", "promtool", "gcc", "rabbitmq-server", "chromium", "systemd-analyze"):
+    for name in (
+        "slapd",
+        "initdb",
+        "luacheck",
+        "promtool",
+        "gcc",
+        "rabbitmq-server",
+        "chromium-headless-shell",
+        "systemd-analyze",
+    ):
         program(tmp_path / name, "exit 0")
     (tmp_path / ".ldap").touch()
     return tmp_path

@@ -1,4 +1,4 @@
-"""Chromium, as people have it, and what each page must be in it: as wide as the window, and sound to axe-core."""
+"""Chromium without its own windows, or whole where that is not here: each page is as wide as its window, and sound."""
 
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -36,7 +36,8 @@ SCROLLS = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth >
 def chromium() -> Iterator[Browser]:
     with warnings.catch_warnings(), sync_playwright() as playwright:
         warnings.simplefilter("ignore")
-        browser = playwright.chromium.launch(executable_path=which("chromium"), args=["--no-sandbox"])
+        place = which("chromium-headless-shell") or which("chromium")
+        browser = playwright.chromium.launch(executable_path=place, args=["--no-sandbox"])
         yield browser
         browser.close()
 
