@@ -24,7 +24,8 @@ class Terminal:
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         self.resize(columns, lines)
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         with suppress(OSError):  # so it ends
@@ -32,6 +33,10 @@ class Terminal:
                 with self._lock:
                     self._read += part
                     self._stream.feed(part)
+
+    def read_all(self) -> None:
+        """What was written before the last program left it may be on its way still."""
+        self._listener.join(20)
 
     def resize(self, columns: int, lines: int) -> None:
         with self._lock:

@@ -130,6 +130,7 @@ def test_each_look_fits_into_80_columns_of_a_terminal(env: dict[str, str], tmp_p
         done = start(["-c", EVERY_LOOK, *LOOKS], tmp_path, env, stdout=theirs, stderr=err)
         os.close(theirs)
         assert done.wait(100) == 0, (tmp_path / "err").read_text()
+    terminal.read_all()
     parts = "\n".join(terminal.lines).split("$ ")[1:]
     assert len(parts) == len(LOOKS), (tmp_path / "err").read_text()
     too_wide = [

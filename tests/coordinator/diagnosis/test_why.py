@@ -9,10 +9,11 @@ import pytest
 from coordinator import Coordinator, InvalidJob, UnknownJob
 from coordinator.diagnosis.cause import Why
 from coordinator.extension import Extension
+from coordinator.lanes.client import MAX_LIMIT
 from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import overdue
 from tests.harness.command import Call, loaded, told
-from tests.harness.hand_node import Puppet, Taken
+from tests.harness.hand_node import Puppet, Taken, sketch
 
 
 def texts(why: Why) -> list[str]:
@@ -43,6 +44,14 @@ def test_a_chain_goes_from_lane_to_lane_down_to_the_job_that_runs(node: Puppet, 
     assert node.order() == []
     for job_id in ("last", "both", "front"):
         coordinator.cancel(job_id)
+
+
+def test_a_job_far_behind_counts_the_jobs_before_it_and_no_pause(node: Puppet, coordinator: Coordinator) -> None:
+    far = MAX_LIMIT + 10
+    node.lanes.submit_many(sketch("a", job_id=f"{at}") for at in range(far + 1))
+    coordinator.pause("a")
+    coordinator.set_limit("a", 2)
+    assert coordinator.why(f"{far}").causes[0].facts["ahead"] == far
 
 
 def test_the_text_and_the_json_say_the_same(node: Puppet, coordinator: Coordinator, call: Call) -> None:

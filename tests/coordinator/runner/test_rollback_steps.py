@@ -6,6 +6,7 @@ import pytest
 from celery import Celery
 from kombu.utils.json import loads
 
+from coordinator import Coordinator
 from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
 from coordinator.jobs.request import RequestMaker
 from coordinator.runner.claim import claim_of
@@ -29,6 +30,13 @@ def to_be_rolled_back(node: Puppet, **options: object) -> None:
     node.submit("a", job_id="next")
     assert node.finish(node.must_take(), "failed").state == "rolling_back"
     assert node.take() is None
+
+
+def test_a_plan_names_a_job_that_is_rolling_back_so(node: Puppet, coordinator: Coordinator) -> None:
+    to_be_rolled_back(node)
+    [hit] = coordinator.cancel("j", dry_run=True).hits
+    assert (hit.thing, hit.state) == ("job j", "rolling_back")
+    assert coordinator.cancel("j", why="a test") == hit.becomes
 
 
 def test_a_rollback_that_nobody_can_run_is_a_double_fault_after_its_lifetime(node: Puppet) -> None:
