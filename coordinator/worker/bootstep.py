@@ -27,7 +27,7 @@ from kombu.asynchronous.timer import Entry
 from coordinator.broker.bell_message import about_bells
 from coordinator.broker.doorbells import TASK, add_queue, queue_of
 from coordinator.broker.transport import is_redis
-from coordinator.celery_patches import heartbeat
+from coordinator.celery_patches import heartbeat, pool_exit
 from coordinator.celery_patches.consumer import LastingConsumer
 from coordinator.celery_patches.listening import misfit
 from coordinator.celery_patches.soft_shutdown import before_cold_shutdown
@@ -240,6 +240,7 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     if is_redis(app.conf.broker_url) and (wrong := misfit(version("kombu"), version("redis"))):
         logger.warning(wrong)
     heartbeat.install()
+    pool_exit.bound()
     remote_control.install()
     install_runner(app, coordinator._place)
     track_subtasks(app, coordinator._place)

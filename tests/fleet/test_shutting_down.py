@@ -1,6 +1,7 @@
 """A process that is shutting down refuses to submit, and says so; what still runs in it may."""
 
 import signal
+import time
 
 import pytest
 
@@ -26,3 +27,19 @@ def test_a_worker_that_shuts_down_refuses_while_the_jobs_that_end_in_it_may_stil
     assert fleet.coordinator.job("job's").state in ("ready", "succeeded")
     assert [stamp.name for stamp in fleet.stamps(what="refused")] == ["worker"]
     assert fleet.coordinator.counts()["created"] == 2
+
+
+def test_a_worker_ends_soon_though_it_has_forgotten_what_a_process_of_its_pool_was_about_to_begin(fleet: Fleet) -> None:
+    worker = fleet.worker("one", 1)
+    (child,) = worker.children()
+    child.suspend()
+    fleet.coordinator.submit("k", fleet.shop.work.s("job"), job_id="job")
+    wait_until(lambda: "Task coordinator.run[" in worker.log.read_text(), 20, fleet.logs)
+    worker.kill(signal.SIGTERM)
+    wait_until(lambda: "Warm shutdown" in worker.log.read_text(), 20, fleet.logs)
+    time.sleep(2)  # Celery says nothing of when it forgets
+    child.resume()
+    began = time.monotonic()
+    assert worker.process.wait(40) == 0
+    assert 3 < time.monotonic() - began < 20, "the process waited, and not for long"
+    assert fleet.coordinator.job("job").state in ("ready", "succeeded")
