@@ -30,6 +30,7 @@ from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
 from coordinator.cursor import page
 from coordinator.diagnosis.finding import Finding, sorted_findings
+from coordinator.diagnosis.lost import LostNode
 from coordinator.diagnosis.status import Status, status_of
 from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import Node, Nodes
@@ -40,7 +41,7 @@ from coordinator.jobs.search import JobFilter
 from coordinator.jobs.states import LaneState
 from coordinator.lanes.view import Lane
 from coordinator.store.library import Loaded
-from coordinator.store.times import span_text
+from coordinator.store.times import moment, span_text
 from coordinator.version import VERSION
 
 IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
@@ -296,11 +297,18 @@ def _show_grabs(
 
 
 @cli.group(invoke_without_command=True)
+@click.option("--lost", is_flag=True, help="Those that were killed or cut off within the last hour, and their jobs.")
 @paged(1000)
 @json_option
 @with_coordinator
-def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> None:
+def nodes(coordinator: Coordinator, lost: bool, most: int, after: str, as_json_: bool) -> None:
     """List the living nodes; show or drain one of them."""
+    if lost:
+        about: dict[str, Callable[[LostNode], object]] = {
+            **named("at", "host", "app", "back", node="name"),
+            "jobs": str,
+        }
+        return print_list("nodes", coordinator.lost_nodes(), about, as_json_, "")
     every = Nodes(coordinator.store).all()
     living = [node for node in every if node.alive]
     shown, after = page([node for node in living if node.name > after], most, attrgetter("name"))
@@ -317,6 +325,9 @@ def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> No
     for node in every:
         if not node.alive:
             click.echo(f"gone: {node.name}; the next living node takes over its jobs", err=True)
+    for one in coordinator.lost_nodes():
+        back = ", and is back" if one.back else ""
+        click.echo(f"killed or cut off at {moment(one.at)}: {one.name}{back}; {one}", err=True)
     for why in coordinator.needed_labels.values():
         for line in why(coordinator.store):
             click.echo(line, err=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from coordinator.client.on_commit import AnySession
     from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
+    from coordinator.diagnosis.lost import LostNode
     from coordinator.diagnosis.summary import Summary
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
@@ -313,6 +314,12 @@ class Coordinator:
         from coordinator.fleet.nodes import Nodes
 
         return Nodes(self._looked_at).living()
+
+    def lost_nodes(self) -> list[LostNode]:
+        """Read the nodes that were killed or cut off within the last hour, the newest first, and who has their jobs."""
+        from coordinator.diagnosis.lost import lost_nodes
+
+        return lost_nodes(self._looked_at)
 
     @overload
     def retarget(

@@ -12,6 +12,7 @@ _LASTING = (
     "classes",
     "fits:",
     "swept",
+    "lost-nodes",
     "clock",
     "silence",
     "format",

@@ -177,6 +177,21 @@ def test_an_old_sweep_and_a_fleet_without_a_node_are_found(node: Puppet) -> None
     assert said(node)["node.none"].level == "error"
 
 
+def test_a_node_that_was_killed_is_found_for_an_hour_and_what_became_of_its_jobs(node: Puppet) -> None:
+    two = Puppet(node.store, "two")
+    two.up()
+    node.submit("a", job_id="j")
+    taken = two.must_take()
+    two.lose(taken)
+    two.nodes.leave("two", "a", held=["j"])
+    found = said(node)["node.lost"]
+    assert (found.level, found.thing) == ("warning", "node two")
+    assert re.fullmatch(r"it was killed or cut off \d s ago; it held 1 job: j ready", found.message)
+    node.finish(node.must_take())
+    two.up(incarnation="b")
+    assert said(node)["node.lost"].message.endswith(" s ago, and is back; it held 1 job: j succeeded on one")
+
+
 def test_a_fleet_of_which_each_node_drains_is_found(coordinator: Coordinator, node: Puppet) -> None:
     two = Puppet(node.store, "two")
     two.up()
