@@ -23,7 +23,15 @@ from coordinator.cli.format import as_json, fitted, named, pairs, print_list, ta
 from coordinator.cli.group import Commands, ShowByName
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import schedule
-from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_app, with_coordinator
+from coordinator.cli.session import (
+    WHICH_APP,
+    json_option,
+    paged,
+    session_of,
+    wait_for_signal,
+    with_app,
+    with_coordinator,
+)
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client import acts
@@ -169,13 +177,11 @@ def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
         coordinator.counts()  # a person wants to know that Redis is away, or refuses
         return click.echo(generate_latest(registry).decode().rstrip())
     try:
-        _, thread = start_http_server(port, host, registry)
-        click.echo(f"http://{host}:{port}/metrics")
-        thread.join()
-    except KeyboardInterrupt:
-        return
+        start_http_server(port, host, registry)
     except OSError as error:
         raise click.ClickException(f"cannot serve at {host}:{port}: {error.strerror}") from error
+    click.echo(f"http://{host}:{port}/metrics")
+    wait_for_signal()
 
 
 @cli.command()
