@@ -106,8 +106,8 @@ system-ready:
 		fi; \
 		if [ "$$agreed" = y ]; then $(MAKE) --no-print-directory system; \
 		else echo "The tests need: $(SYSTEM_PACKAGES). Install them yourself or with: make system" >&2; exit 1; fi; }
-	@told="$$(for server in redis-server valkey-server; do \
-		command -v $$server && $$server --version; done 2>&1)"; new='$(NEW_SERVER)'; [[ $$told =~ $$new ]] || { \
+	@told="$$(for server in $$(type -ap redis-server valkey-server); do \
+		echo $$server && $$server --version; done 2>&1)"; new='$(NEW_SERVER)'; [[ $$told =~ $$new ]] || { \
 		echo "The tests need Redis 7.0 or later, or Valkey 7.2 or later. The PATH has: $${told:-neither}" >&2; \
 		echo "Install a newer redis-server or valkey-server, or put its folder first on the PATH." >&2; exit 1; }
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import kubernetes_validate
@@ -173,3 +174,14 @@ def test_no_probe_asks_redis_or_the_broker() -> None:
     ]
     assert len(probes) == 4
     assert not [probe for probe in probes if re.search(r"celery .*(inspect|status)|coordinator |redis-cli", probe)]
+
+
+def test_readme_has_whole_addresses_on_the_page_of_a_package() -> None:
+    script = run_path(str(DEPLOY / "release.py"))
+    text = script["with_addresses"]((ROOT / "README.md").read_text(), "https://repository.example/")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert any("/raw/v" in link and link.endswith("/docs/fleet.svg") for link in links)
+    with pytest.raises(script["Failed"], match="no address for Repository, Documentation, Changelog, Security"):
+        script["check_addresses"]()

@@ -149,6 +149,15 @@ def test_the_tests_need_a_server_that_has_functions(packages: Path, redis: str, 
         assert "Install a newer redis-server or valkey-server" in done.stderr
 
 
+def test_an_older_server_in_front_on_the_path_hides_no_newer_one(packages: Path) -> None:
+    front = packages / "environment"
+    front.mkdir()
+    server(front / "redis-server", "Redis server v=6.2.14 sha=0")
+    server(packages / "redis-server", "Redis server v=7.0.15 sha=0")
+    done = make("system-ready", f"LDAP={packages / '.ldap'}", PATH=f"{front}:{packages}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_tests_need_postgresql(packages: Path) -> None:
     server(packages / "redis-server", "Redis server v=7.0.15 sha=0")
     argv = ("system-ready", f"LDAP={packages / '.ldap'}", f"POSTGRES={packages}")
