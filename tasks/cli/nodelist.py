@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Unpack
 
 import click
 
 from coordinator import WaitTimeout
+from coordinator.author import Acting
 from coordinator.cli.format import as_json, named, pairs, print_list, table
-from coordinator.cli.session import json_option
+from coordinator.cli.session import act_options, json_option
 from tasks import nodelist_refresh as job
-from tasks.app import app, coordinator
+from tasks import whereabouts
+from tasks.app import NODELIST, app, coordinator, documents
 from tasks.documents.document import Commit
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
@@ -19,7 +22,8 @@ from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
 from tasks.nodelist.verify import Verdict, not_understood, verify_all
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.schedules import scheduled
-from tasks.service import service
+from tasks.service import own_store, service
+from tasks.settings import Settings
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
 ON_ITS_WAY = 10.0  # seconds that a comparison waits for a change
@@ -211,6 +215,18 @@ def _excused(verdict: Verdict, known: set[str]) -> tuple[list[str], list[str], l
     compared = not any("cannot be compared" in line or line.startswith("Redis: ") for line in others)
     mended = [f"{name} is not broken any more: take it out of the file" for name in sorted(known - broken) if compared]
     return excused, others, mended
+
+
+@nodelist.command()
+@act_options
+def moved(**acting: Unpack[Acting]) -> None:
+    """Note that the permanent store has moved: the installation has from now on the one that the settings name.
+
+    No node may live. Members that the other store has count as it has them, and it gets the others, once a node lives.
+    """
+    store, anew = own_store(coordinator.store, Settings.from_environment()), documents[NODELIST].unseen()
+    before = whereabouts.move(coordinator, whereabouts.NODELIST, store.identity(), store.name, anew, **acting)
+    click.echo(f"the permanent store is {store.name}, before: {before}")
 
 
 @nodelist.command()

@@ -202,6 +202,12 @@ class Document:
         texts = ["" if note is None else text_of(note) for note in (before, after)]
         return bool(self.store.step("document_note", self.name, name, *texts))
 
+    def unseen(self) -> list[tuple[str, ...]]:
+        """The commands after which the permanent store counts as one that nobody has seen, and that lacks all."""
+        copy = self.fetch()
+        lacking = [part for entry in copy.entries() for part in (entry, str(copy.version))]
+        return [("DEL", self._key("stored")), *([("HSET", self._key("behind"), *lacking)] if lacking else [])]
+
     def history(self) -> list[Commit]:
         """The last 100 updates, the newest first."""
         commits = [loads(text) for text in self.store.read("LRANGE", self._key("history"), 0, 99)]

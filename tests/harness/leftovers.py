@@ -28,6 +28,7 @@ _LASTING = (
     "seen:",
     "homes:",
     "actions",
+    "whereabouts",
 )
 _OPEN = (
     "line",
