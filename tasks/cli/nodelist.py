@@ -1,6 +1,7 @@
 """`coordinator nodelist …`: the list of members, its copies, and its history."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Unpack
@@ -38,19 +39,31 @@ def nodelist() -> None:
 
 @nodelist.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def import_(file: Path) -> None:
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--yes", is_flag=True, help="Where members would leave the list: ask nothing.")
+@act_options
+def import_(file: Path, dry_run: bool, yes: bool, **acting: Unpack[Acting]) -> None:
     """Replace the list by a DataONE node-list document.
 
-    Dates that the document does not name stay.
+    Dates that the document does not name stay. A member that it does not name leaves the list.
     """
     try:
         parsed = parse_nodelist(file.read_bytes())
     except safe_xml.Unreadable as error:
         raise click.ClickException(f"{file}: {error}") from error
     here = service().nodelist
-    here.import_file(file)
+    changes = here.would_import(file)
     for problem in parsed.problems:
         click.echo(f"left out: {problem}", err=True)
+    gone = [name for name, lines in changes.items() if lines == [f"{name} is gone"]]
+    if dry_run:
+        return click.echo("\n".join(line for lines in changes.values() for line in lines) or "nothing would change")
+    if gone and not yes:
+        leave = "members leave" if len(gone) > 1 else "member leaves"
+        click.confirm(f"{len(gone)} {leave} the list: {_few(tuple(gone))}. Go on?", abort=True, err=True)
+    given = {"id": uuid.uuid4().hex, "after": f"{len(parsed.members)} members of {file.name}, {len(gone)} gone"}
+    coordinator.acted("import", "nodelist", here.store.name, **given, **acting)
+    here.import_file(file, acting["why"])
     able = sum(member.synchronizable for member in parsed.members)
     count = len(parsed.members)
     click.echo(f"{count} member{'' if count == 1 else 's'}, {able} of them can be synchronized")

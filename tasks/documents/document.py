@@ -187,8 +187,11 @@ class Document:
         """The id of this start of Redis. A Redis that started anew may have lost its last writes."""
         return str(self.store.read("INFO", "server")["run_id"])
 
-    def stored(self) -> dict[str, str]:
-        """The notes about the permanent store, by name, each as `text_of` writes it."""
+    def stored(self, *names: str) -> dict[str, str]:
+        """The notes about the permanent store, by name, each as `text_of` writes it; only of `names` if given."""
+        if names:
+            notes = self.store.read("HMGET", self._key("stored"), *names)
+            return {name: note.decode() for name, note in zip(names, notes, strict=True) if note}
         notes = self.store.read("HGETALL", self._key("stored"))
         return {name.decode(): note.decode() for name, note in notes.items()}
 

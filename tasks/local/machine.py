@@ -244,7 +244,7 @@ def run(wanted: Processes, document: Path | None = None) -> None:
     if document and settings.ldap_url:
         raise click.ClickException(
             f"{settings.ldap_url} keeps the nodelist (TASKS_LDAP_URL). Start without --nodelist, and then run: "
-            f"coordinator nodelist import {document}"
+            f"coordinator nodelist import {document} --why …"
         )
     Catalog(settings).engine.dispose()  # refuses one that this host may not use
     store = XmlStore(settings.nodelist)

@@ -16,6 +16,7 @@ KNOWN = frozenset(
     {"identifier", "name", "description", "baseURL", "services", "synchronization", "nodeReplicationPolicy", "ping"}
     | {"subject", "contactSubject", "property"}
 )
+SHOWN = 5  # problems of a file that has nothing else
 
 
 class Parsed(NamedTuple):
@@ -67,7 +68,9 @@ def read_nodelist(path: Path) -> Parsed:
     """Read a file that is to replace the list. Raises safe_xml.Unreadable, also where it names no member."""
     parsed = parse_nodelist(path.read_bytes())
     if not parsed.entries:
-        raise safe_xml.Unreadable(f"{path} names no member")
+        unread = "".join(f"; {problem}" for problem in parsed.problems[:SHOWN])
+        more = f"; and {len(parsed.problems) - SHOWN} more" if len(parsed.problems) > SHOWN else ""
+        raise safe_xml.Unreadable(f"{path} names no member that can be understood{unread}{more}")
     return parsed
 
 

@@ -102,8 +102,10 @@ class XmlStore:
             if self._last is None or self._last[0] != body:
                 self._last = body, parse_nodelist(body)
         except (OSError, safe_xml.Unreadable) as error:
-            why, hint = getattr(error, "strerror", None) or error, "To give one: coordinator nodelist import FILE"
-            raise NodelistUnreadable(f"{self.name}: no node list can be read there: {why}. {hint}") from error
+            why, give = getattr(error, "strerror", None) or error, "coordinator nodelist import FILE --why …"
+            raise NodelistUnreadable(
+                f"{self.name}: no node list can be read there: {why}. To give one: {give}"
+            ) from error
         for problem in self._last[1].problems:
             if problem not in self._warned:
                 self._warned.add(problem)

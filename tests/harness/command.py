@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
 Run = Callable[..., Done]
+IMPORT = ("nodelist", "import", "--yes", "--why", "a test")
 OURS = ("COORDINATOR_", "CELERY_", "TASKS_", "FLOWER_")
 
 

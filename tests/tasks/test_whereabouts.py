@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.command import ROOT, Run, environment, listed, refused, told
+from tests.harness.command import IMPORT, ROOT, Run, environment, listed, refused, told
 from tests.harness.slapd import SlapdServer
 from tests.harness.warm import python
 from tests.tasks.conftest import SAMPLE, document
@@ -17,11 +17,11 @@ MEMBER = SAMPLE[1].identifier
 def test_who_names_another_permanent_store_is_refused_and_changes_nothing(
     run: Run, slapd: SlapdServer, tmp_path: Path
 ) -> None:
-    told(run("nodelist", "import", document(tmp_path, *SAMPLE), **slapd.environ))
+    told(run(*IMPORT, document(tmp_path, *SAMPLE), **slapd.environ))
     said = refused(run("members", "suspend", MEMBER, *WHY))
     assert f"has its nodelist in {slapd.url}, and this process has {tmp_path}/data/nodelist.xml" in said
     assert said.endswith("with the settings of the new place: coordinator nodelist moved --why TEXT")
-    assert "has its nodelist in" in refused(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    assert "has its nodelist in" in refused(run(*IMPORT, document(tmp_path, *SAMPLE)))
     shown = json.loads(told(run("nodelist", "show", "--json", **slapd.environ)))
     assert [member["approved"] for member in shown["members"]] == [True] * len(SAMPLE)
     assert not (tmp_path / "data" / "nodelist.xml").exists()
@@ -33,7 +33,7 @@ def test_who_names_another_permanent_store_is_refused_and_changes_nothing(
 def test_a_node_or_beat_with_another_permanent_store_does_not_start(
     run: Run, own: dict[str, str], slapd: SlapdServer, tmp_path: Path, what: tuple[str, ...]
 ) -> None:
-    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    told(run(*IMPORT, document(tmp_path, *SAMPLE)))
     done = python(["-m", "celery", "-A", "tasks", *what], ROOT, environment(**own, **slapd.environ))
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert f"has its nodelist in {tmp_path}/data/nodelist.xml, and this process has {slapd.url}" in done.stderr
@@ -69,7 +69,7 @@ def test_a_permanent_store_that_has_moved_is_looked_at_as_for_the_first_time_and
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    told(run(*IMPORT, document(tmp_path, *SAMPLE)))
     refreshed()
     told(run("nodelist", "moved", *WHY, **slapd.environ))
     assert refreshed(**slapd.environ) == ""
@@ -83,6 +83,6 @@ def test_a_permanent_store_that_has_moved_is_looked_at_as_for_the_first_time_and
     shown = json.loads(told(run("nodelist", "show", "--json")))
     assert [member["identifier"] for member in shown["members"] if not member["approved"]] == [MEMBER]
     assert shown["pending"] == {}
-    assert [act["before"] for act in listed(run("actions", "--thing", "nodelist", "--json"))] == [
+    assert [act["before"] for act in listed(run("actions", "--thing", "nodelist", "--json"))][:2] == [
         slapd.url, f"{tmp_path}/data/nodelist.xml",
     ]  # fmt: skip
