@@ -555,6 +555,21 @@ FAULTS = [
         "tests/coordinator/keyed_task/test_calls.py::test_a_call_leaves_the_redis_of_the_results_alone",
         "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.",
     ),
+    Fault(
+        "another-store-is-written", "afd2121f", "tasks/whereabouts.py",
+        '        if noted["id"] != identity:\n', "        if False:\n",
+        "tests/tasks/test_whereabouts.py::"
+        "test_who_names_another_permanent_store_is_refused_and_changes_nothing",
+        "A terminal that had read `. DIR/environment` talked to another LDAP, document or database than the nodes: a "
+        "removed member came back approved, `suspend` left LDAP as it was, each with status 0.", "black-box trials",
+    ),
+    Fault(
+        "a-comment-cuts-off-a-value", "c59870a5", "tasks/member_node/safe_xml.py",
+        '"remove_comments": True, "remove_pis": True', '"remove_comments": False, "remove_pis": False',
+        "tests/tasks/member_node/test_safe_xml.py::test_what_stands_in_a_value_does_not_cut_it_off",
+        "`<identifier>a<!-- c -->b</identifier>` was the pid `a`; base URLs and subjects were cut off, too.",
+        "black-box trials",
+    ),
 ]
 
 # Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.

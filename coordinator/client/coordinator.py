@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, overload
-from uuid import uuid4
 
 from coordinator.author import Acting, act_of, refuses_viewers
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
@@ -337,6 +336,7 @@ class Coordinator:
         """
         from coordinator.client.task_defaults import place_of
         from coordinator.jobs.retarget import retarget
+        from coordinator.jobs.trail import OnMany
 
         own, (app, queue) = self.app.main if self.app else "", place_of(self.app, self._core, new)
 
@@ -348,8 +348,10 @@ class Coordinator:
             from coordinator.lanes.plan import of_retarget
 
             return of_retarget(self._looked_at, old, new, place)
-        about = {"id": uuid4().hex, "kind": "task", "name": old, "before": old, "after": new}
-        return retarget(self.store, old, new, place, act_of(**acting, about=about))
+        act = OnMany(self.store, "retarget", "task", old, old, f"{new}, ", **acting)
+        done = retarget(self.store, old, new, place, act.text)
+        act.ended()
+        return done
 
     def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AbstractContextManager[Lease]:
         """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.

@@ -295,5 +295,5 @@ def _complaint(response: httpx.Response) -> str:
         root = safe_xml.parse(body)
     except (httpx.HTTPError, Unreadable):
         return ""
-    description = " ".join((root.findtext("description") or "").split())[:500]
+    description = " ".join((safe_xml.value(root, "description") or "").split())[:500]
     return f" {root.get('name', '')}: {description}" if root.tag == "error" else ""

@@ -29,6 +29,7 @@ _LASTING = (
     "seen:",
     "homes:",
     "actions",
+    "whereabouts",
 )
 _OPEN = (
     "line",
