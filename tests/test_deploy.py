@@ -178,7 +178,7 @@ def test_no_probe_asks_redis_or_the_broker() -> None:
 
 def test_readme_has_whole_addresses_on_the_page_of_a_package() -> None:
     script = run_path(str(DEPLOY / "release.py"))
-    text = script["with_addresses"]((ROOT / "README.md").read_text(), "https://repository.example/")
+    text = script["with_addresses"]((DEPLOY.parent / "README.md").read_text(), "https://repository.example/")
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert len(links) > 10
     assert [link for link in links if not link.startswith("https://")] == []
