@@ -7,6 +7,7 @@ Each comes from the constructor, else from `app.conf` (`coordinator_<name>`), el
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -122,13 +123,20 @@ class Settings(BaseModel):
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def load(cls, arguments: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-        """Merge the three sources, `arguments` first. Raises SettingsError, which names source and setting."""
+    def load(
+        cls, arguments: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str],
+        namespace: str = "celery",
+    ) -> Settings:  # fmt: skip
+        """Merge the three sources, `arguments` first. Raises SettingsError, which names source and setting.
+
+        `namespace`: what may stand before the names in the configuration.
+        """
+        of_conf = rf"(?i)(?:{re.escape(namespace.rstrip('_'))}_)?coordinator_"
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
         for label, picked in (
             ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=_OF_COMMANDS)),
-            ("app.conf", _picked(conf, "coordinator_", "app.conf setting")),
+            ("app.conf", _picked(conf, of_conf, "app.conf setting")),
             ("constructor", _picked(arguments, "", "argument")),
         ):
             for name, value in picked.items():
@@ -158,18 +166,22 @@ class Settings(BaseModel):
         return self._sources.get(name, "default")
 
 
-def _picked(source: Mapping[str, object], prefix: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
-    """The settings in one source. Raises SettingsError for an unknown name, with the closest known one."""
+def _picked(source: Mapping[str, object], begin: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
+    """The settings in one source, whose names begin with the pattern `begin`; of two spellings, the later one counts.
+
+    Raises SettingsError for an unknown name, with the closest known one.
+    """
     known = list(Settings.model_fields)
     picked = {}
-    for name, value in source.items():
-        if not name.startswith(prefix) or name in ignore:
+    for name in source:
+        if not (begun := re.match(begin, name)) or name in ignore:
             continue
+        prefix = begun[0]
         field = name[len(prefix) :].lower()
         if field not in known:
             close = difflib.get_close_matches(field, known, 1)
             near = prefix + (close[0].upper() if prefix.isupper() else close[0]) if close else ""
             hint = f"; did you mean {near!r}?" if close else f"; known: {', '.join(known)}"
             raise SettingsError(f"unknown {what} {name!r}{hint}")
-        picked[field] = value
+        picked[field] = source[name]
     return picked

@@ -37,6 +37,16 @@ CONFIRMED = {"max_retries": 0, "confirm_publish": True, "read_timeout": 5, "writ
 # With these a process notices a half-open connection; an app's own settings win.
 _TRANSPORT = {"socket_timeout": 5, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 5}
 
+_DEFAULTS = {
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,  # a worker waits for its broker however long that is away
+    "worker_consumer": "coordinator.worker.bootstep:Consumer",
+}
+
+# Ordinary tasks go to free slots only, and a full broker ends no worker.
+_ON_REDIS = {"worker_disable_prefetch": True, "broker_channel_error_retry": True}
+
 # A sentinel that is away costs a second, not redis-py's ten tries of it.
 _SENTINEL = {"socket_timeout": 1, "socket_connect_timeout": 1, "retry": None}
 
@@ -65,9 +75,8 @@ def brief_connection(app: Celery) -> Connection:
 
 def settings_of(app: Celery | None, arguments: Mapping[str, object]) -> Settings:
     """Read the settings of an app's coordinator. If they name no Redis, it uses a Redis broker."""
-    conf = app.conf if app else {}
-    ours = {name: conf[name] for name in conf if name.startswith("coordinator_")}
-    settings = Settings.load(arguments, ours, os.environ)
+    conf, namespace = (app.conf, app.namespace or "celery") if app else ({}, "")
+    settings = Settings.load(arguments, conf, os.environ, namespace)
     broker = str(app.conf.broker_url or "") if app else ""
     if "cluster" in broker.partition("://")[0]:  # kombu takes redis+cluster:// for a Redis on this machine
         raise SettingsError(
@@ -75,7 +84,7 @@ def settings_of(app: Celery | None, arguments: Mapping[str, object]) -> Settings
             "Valkey, one behind Sentinel, or RabbitMQ"
         )
     if app and not settings.url and (url := _url_from_broker(app, broker)):
-        settings = Settings.load({**arguments, "url": url}, ours, os.environ)
+        settings = Settings.load({**arguments, "url": url}, conf, os.environ, namespace)
         settings._sources["url"] = "broker"
     return settings
 
@@ -87,12 +96,12 @@ def _url_from_broker(app: Celery, broker: str) -> str:
     return broker.replace("redis+socket://", "unix://") if broker.startswith(REDIS_SCHEMES) else ""
 
 
-def merge_transport(sender: Celery, **_: object) -> None:
-    """Add our options to the app's, once it has read its configuration."""
+def add_ours(sender: Celery, **_: object) -> None:
+    """Add our values to those of an app that has read its configuration, which win."""
     conf = sender.conf
-    if is_redis(conf.broker_url):
-        # Ordinary tasks go to free slots only, and a full broker ends no worker.
-        conf.add_defaults({"worker_disable_prefetch": True, "broker_channel_error_retry": True})
+    ours = _DEFAULTS | (_ON_REDIS if is_redis(conf.broker_url) else {})
+    for maps in (conf.maps, conf.defaults):
+        maps.insert(-1, ours)  # just above Celery's; `add_defaults` would put them above those of the app's module
     for url, name in (
         (conf.broker_url, "broker_transport_options"),
         (conf.result_backend, "result_backend_transport_options"),
