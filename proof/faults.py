@@ -555,6 +555,13 @@ FAULTS = [
         "tests/coordinator/keyed_task/test_calls.py::test_a_call_leaves_the_redis_of_the_results_alone",
         "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.",
     ),
+    Fault(
+        "namespace-of-the-app-is-ignored", "77fdedaf", "coordinator/settings.py",
+        "(?:{re.escape(namespace.rstrip('_'))}_)?", "",
+        "tests/coordinator/test_settings.py::test_the_settings_of_a_django_project_reach_the_command",
+        "CELERY_COORDINATOR_PREFIX in a Django project was ignored in silence: staging and production shared a prefix.",
+        "black-box trials",
+    ),
 ]
 
 # Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.
