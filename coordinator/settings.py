@@ -50,7 +50,7 @@ class GivenSettings(TypedDict, total=False):
 class Settings(BaseModel):
     """`Settings.load(...)` reads the sources; `source(name)` names the source of a value."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: str = Field(
         "",
@@ -125,16 +125,19 @@ class Settings(BaseModel):
     @classmethod
     def load(
         cls, arguments: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str],
-        namespace: str = "celery",
+        namespace: str = "celery", broker: tuple[str, str] = ("", ""),
     ) -> Settings:  # fmt: skip
         """Merge the three sources, `arguments` first. Raises SettingsError, which names source and setting.
 
-        `namespace`: what may stand before the names in the configuration.
+        `namespace`: what may stand before the names in the configuration. `broker`: the name of Celery's setting of a
+        broker, and the URL made of it, which counts where no source names one.
         """
         of_conf = rf"(?i)(?:{re.escape(namespace.rstrip('_'))}_)?coordinator_"
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
+        picked: Mapping[str, object]
         for label, picked in (
+            (broker[0], {"url": broker[1] or None}),
             ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=_OF_COMMANDS)),
             ("app.conf", _picked(conf, of_conf, "app.conf setting")),
             ("constructor", _picked(arguments, "", "argument")),
@@ -148,7 +151,7 @@ class Settings(BaseModel):
             first = error.errors()[0]
             name = str(first["loc"][0])
             wrong = first["msg"].removeprefix("Value error, ")
-            raise SettingsError(f"setting {name} ({sources.get(name, 'default')}): {wrong}") from error
+            raise SettingsError(f"setting {name} ({sources.get(name, 'default')}): {wrong}") from None
         settings._sources.update(sources)
         for name in ("lock_ttl", "node_ttl"):
             if getattr(settings, name) < 2 * settings.sweep:
@@ -162,7 +165,7 @@ class Settings(BaseModel):
         return max(2.0, 4 * self.sweep)
 
     def source(self, name: str) -> str:
-        """The source of a setting's value: constructor, app.conf, environment, broker or default."""
+        """The source of a setting's value: constructor, app.conf, environment, default, or Celery's `broker_url`."""
         return self._sources.get(name, "default")
 
 

@@ -40,7 +40,7 @@ Each setting has three sources. The first that names it wins:
 
 The library refuses an unknown name at the start and says which known name is nearest (`did you mean …?`). `lock_ttl`
 and `node_ttl` last for two sweeps at least. `coordinator settings` prints each value and its source, which is
-`broker` for a `url` that nobody names. `COORDINATOR_APP` is no setting: it names the app of the command line.
+`broker_url` for a `url` that is made of it. `COORDINATOR_APP` is no setting: it names the app of the command line.
 
 """
 

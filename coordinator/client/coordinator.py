@@ -106,10 +106,8 @@ class Coordinator:
 
             Settings.load(settings, {}, {})
         if app is not None and not _is_app(app):
-            from coordinator.address import without_secrets
-
             raise SettingsError(
-                f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
+                "the first argument is no Celery app; a plain client names its Redis: Coordinator(url='redis://…')"
             )
         if app is not None:
             if not app.main:

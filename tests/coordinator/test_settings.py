@@ -77,7 +77,7 @@ def test_the_settings_of_a_django_project_reach_the_command(tmp_path: Path) -> N
     environ = environment(DJANGO_SETTINGS_MODULE="site_settings")
     shown = loaded(python(argv, tmp_path, environ))
     assert shown["prefix"] == {"value": "staging", "from": "app.conf"}
-    assert shown["url"] == {"value": "redis://127.0.0.1:1/1", "from": "broker"}
+    assert shown["url"] == {"value": "redis://127.0.0.1:1/1", "from": "broker_url"}
 
 
 @pytest.mark.parametrize("read_before", [True, False], ids=["configured", "not yet configured"])

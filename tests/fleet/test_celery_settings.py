@@ -1,5 +1,6 @@
-"""Jobs and keyed calls of an app that accepts no JSON, though a doorbell is JSON."""
+"""Jobs of apps whose settings of Celery are unusual."""
 
+import pytest
 from celery import Celery
 
 from tests.harness.fleet import Fleet
@@ -22,3 +23,13 @@ def test_an_app_that_accepts_pickle_alone_runs_jobs_and_refuses_json_as_before(f
         client.send_task("keyed.add", (4, 5), serializer="json")
         wait_until(lambda: "Refusing to deserialize untrusted content of type json" in fleet.logs(), 20)
     assert len(fleet.stamps(what="end")) == 3
+
+
+@pytest.mark.broker
+def test_jobs_begin_where_the_first_of_several_brokers_is_away(fleet: Fleet) -> None:
+    broker = fleet.environ["TEST_BROKER"]
+    fleet.environ["TEST_BROKER"] = f"{broker.partition('://')[0]}://127.0.0.1:1/1;{broker}"
+    fleet.worker("one", 1)
+    job = fleet.coordinator.submit("a", fleet.shop.work.s("a job"))
+    assert fleet.coordinator.wait(job, 20).state == "succeeded"
+    assert fleet.shop.work.delay("plain").get(timeout=20) == "plain"
