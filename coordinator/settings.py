@@ -133,13 +133,14 @@ class Settings(BaseModel):
         broker, and the URL made of it, which counts where no source names one.
         """
         of_conf = rf"(?i)(?:{re.escape(namespace.rstrip('_'))}_)?coordinator_"
+        configured = _picked(conf, of_conf, "app.conf setting")  # Celery knows which one counts of several spellings
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
         picked: Mapping[str, object]
         for label, picked in (
             (broker[0], {"url": broker[1] or None}),
             ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=_OF_COMMANDS)),
-            ("app.conf", _picked(conf, of_conf, "app.conf setting")),
+            ("app.conf", {name: conf.get(f"coordinator_{name}", value) for name, value in configured.items()}),
             ("constructor", _picked(arguments, "", "argument")),
         ):
             for name, value in picked.items():
@@ -170,9 +171,8 @@ class Settings(BaseModel):
 
 
 def _picked(source: Mapping[str, object], begin: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
-    """The settings in one source, whose names begin with the pattern `begin`; of two spellings, the later one counts.
-
-    Raises SettingsError for an unknown name, with the closest known one.
+    """The settings in one source, whose names begin with the pattern `begin`. Raises SettingsError for an unknown name,
+    with the closest known one.
     """
     known = list(Settings.model_fields)
     picked = {}
