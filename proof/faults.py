@@ -570,6 +570,13 @@ FAULTS = [
         "`<identifier>a<!-- c -->b</identifier>` was the pid `a`; base URLs and subjects were cut off, too.",
         "black-box trials",
     ),
+    Fault(
+        "namespace-of-the-app-is-ignored", "77fdedaf", "coordinator/settings.py",
+        "(?:{re.escape(namespace.rstrip('_'))}_)?", "",
+        "tests/coordinator/test_settings.py::test_the_settings_of_a_django_project_reach_the_command",
+        "CELERY_COORDINATOR_PREFIX in a Django project was ignored in silence: staging and production shared a prefix.",
+        "black-box trials",
+    ),
 ]
 
 # Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.

@@ -106,10 +106,8 @@ class Coordinator:
 
             Settings.load(settings, {}, {})
         if app is not None and not _is_app(app):
-            from coordinator.address import without_secrets
-
             raise SettingsError(
-                f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
+                "the first argument is no Celery app; a plain client names its Redis: Coordinator(url='redis://…')"
             )
         if app is not None:
             if not app.main:
@@ -823,11 +821,13 @@ class Coordinator:
 
     def _install(self, app: Celery) -> None:
         import coordinator.timed_out  # noqa: F401  # Celery rebuilds an error from a type that is loaded
-        from coordinator.broker.transport import merge_transport
+        from coordinator.broker.transport import add_ours
         from coordinator.keyed_task.calls import KeyedTasks
         from coordinator.worker.binding import bind
 
-        app.on_after_configure.connect(merge_transport, weak=False)
+        app.on_after_configure.connect(add_ours, weak=False)
+        if app.configured:
+            add_ours(app)
         bind(app)
         self._keyed_tasks = KeyedTasks(app, self)
         self._keyed_tasks.install()

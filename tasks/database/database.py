@@ -118,7 +118,7 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
         return engine
     file = make_url(url).database
     if not file or file == ":memory:":
-        raise ValueError(f"the catalog must be a file or a server, not {url}")
+        raise ValueError("the address of the catalog names no file and no server: sqlite:////folder/file, …")
     event.listen(engine, "connect", _configure_sqlite)
     path = Path(file).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)

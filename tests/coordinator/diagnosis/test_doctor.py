@@ -229,6 +229,24 @@ def test_clocks_that_differ_are_found(node: Puppet) -> None:
     assert said(node)["redis.clock"].message.startswith("its clock is 90 s behind")
 
 
+def test_nodes_of_one_name_with_different_tasks_of_a_module_are_found(node: Puppet) -> None:
+    about: Any = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0}
+
+    def other(*tasks: str, app: str = "shop", queue: str = "celery") -> dict[str, Finding]:
+        node.nodes.register("two", "b", about, [f"app {app}", f"queue {queue}"], tasks)
+        return said(node)
+
+    assert other("shop.work", "shop.other", "other.module") == {}
+    added = other("shop.work", "shop.other", "shop.new", "coordinator.canvas")["app.mixed"]
+    assert (added.level, added.thing) == ("info", "app shop")
+    assert added.message.endswith("different tasks of the module shop: one lacks shop.new")
+    mixed = other("shop.work", "shop.sell")["app.mixed"]
+    assert mixed.level == "warning"
+    assert "one lacks shop.sell; two lacks shop.other; if they are of two projects" in mixed.message
+    assert other("shop.work", "shop.sell", app="stall") == {}
+    assert other("shop.work", "shop.sell", queue="elsewhere") == {}
+
+
 def test_mixed_versions_queues_that_nobody_serves_and_lost_labels_are_found(
     coordinator: Coordinator, node: Puppet
 ) -> None:
