@@ -34,6 +34,7 @@ members = Table(
     Column("error", Text),
     Column("silent_since", Instant),  # set while the member does not answer: ticks do nothing until alone_until
     Column("alone_until", Instant),
+    Column("surplus", BigInteger),  # of the objects that the member counts over those that its last complete pass saw
 )
 
 objects = Table(

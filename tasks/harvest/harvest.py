@@ -118,6 +118,8 @@ class _Harvest:
     ends: dict[str, str] = field(default_factory=dict)
     """The end of each pid that was asked for."""
     unreadable: set[UnreadableEntry] = field(default_factory=set)
+    difference: str = ""
+    """Of what the member counts, from what it lists."""
 
     @property
     def member_id(self) -> str:
@@ -157,12 +159,14 @@ class _Harvest:
         )
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
         since, began = self._since(kind, started_from)
-        for page in ListingPages(self.client, since, until, self.settings, self.patience):
+        pages = ListingPages(self.client, since, until, self.settings, self.patience)
+        for page in pages:
             self.check()
             self.total = max(self.total, self.done + page.total)
             self._page(page.entries, Cursor(kind, started_from, page.cursor, began))
             if page.unreadable:
                 self._leave_out(page.unreadable, began)
+        self.difference = pages.difference
         self._old_failures()
         self.check()
         if began is not None:
@@ -298,11 +302,12 @@ class _Harvest:
             raise self.fetcher.first_error
 
     def _end(self, newest: datetime | None, complete: bool = False) -> SyncResult:
-        error = None
+        faults = [self.difference] if self.difference else []
         if self.unreadable:
             pid, reason = min(self.unreadable)
-            error = f"unreadable entries in its listing: {len(self.unreadable)}, such as {pid!r}: {reason}"
-            logger.warning("%s: %s", self.member_id, error)
+            faults.append(f"unreadable entries in its listing: {len(self.unreadable)}, such as {pid!r}: {reason}")
+            logger.warning("%s: %s", self.member_id, faults[-1])
+        error = "; ".join(faults) or None
         self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded", error=error)
         report = {
             "complete": complete,

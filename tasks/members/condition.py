@@ -28,6 +28,7 @@ CODES: Codes = {
     "member.unscheduled": ("has no ticks: {unscheduled}", ""),
     "member.silent": ("did not answer, and is left alone until {until:at}", "member-refresh id"),
     "member.failed": ("failed in its last run: {error}", ""),
+    "member.listing": ("was harvested, and its listing has faults: {error}", ""),
     "member.objects": (
         "has objects that could not be harvested: {failures:counts}",
         "coordinator catalog {id:sh} --failed",
@@ -163,7 +164,8 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
         "member.obstacle": {"obstacle": shown.obstacle, "waits": member if shown.obstacle == _UNAPPROVED else None},
         "member.unscheduled": {"unscheduled": shown.unscheduled},
         "member.silent": {"until": until.isoformat() if until else None},
-        "member.failed": {"error": shown.error},
+        "member.failed": {"error": shown.error if shown.outcome == "failed" else None},
+        "member.listing": {"error": shown.error if shown.outcome == "succeeded" else None},
         "member.objects": {"failed": shown.failed, "failures": dict(shown.failures)},
     }
     for code, facts in about.items():

@@ -253,6 +253,10 @@ def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> No
     assert causes["member.silent"]["frees"] == f"coordinator refresh {river} --why …"
     assert causes["member.failed"]["text"] == f"member {river} failed in its last run: {silent}"
     assert causes["member.objects"]["facts"]["failures"] == {failed("c").reason: 1}
+    catalog.ran(river, fence=1, now=at(9), outcome="succeeded", error="it counts too many")
+    causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
+    assert causes["member.listing"]["text"].endswith("its listing has faults: it counts too many")
+    assert "member.failed" not in causes
 
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
     causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
