@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, RowMapping, Table, delete, func, select, update
+from sqlalchemy import Connection, Engine, Row, RowMapping, Table, delete, func, select, update
 
 from tasks.catalog.events import made_by, record
 from tasks.catalog.schema import CATALOG, cursors, failures, gone, is_gone, members, objects
 from tasks.database import Value, insert, open_database, portions, upsert
-from tasks.member_node.objects import SystemMetadata
+from tasks.member_node.objects import SystemMetadata, entry_of
 from tasks.settings import Settings
 
 LONGEST_PID = 800
 """In characters, as the federation's schema has it. PostgreSQL keeps no much longer key."""
+
+_KNOWN = ("pid", "listed", "modified", "entry", "fence", "format_id", "size", "checksum", "algorithm")
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +39,11 @@ class Superseded(Exception):
 
 
 class ObjectToFetch(NamedTuple):
-    """An object to fetch. `listed`: its date in the listing; None where it was requested by its pid."""
+    """An object to fetch. `listed`, `entry`: as in the listing; None where it was requested by its pid."""
 
     pid: str
     listed: datetime | None
+    entry: str | None = None
 
 
 class Fetched(NamedTuple):
@@ -52,6 +55,16 @@ class Failed(NamedTuple):
     wanted: ObjectToFetch
     reason: str
     status: int | None
+
+
+class Known(NamedTuple):
+    """What the catalog has of a stored object: its dates, in the listing and in its metadata; its entry in the listing,
+    or as it would be there by its metadata; the fence of the run that stored it.
+    """
+
+    dates: set[datetime]
+    entry: str
+    fence: int
 
 
 class FailedObject(NamedTuple):
@@ -66,13 +79,15 @@ class FailedObject(NamedTuple):
 class Cursor(NamedTuple):
     """The progress of an unfinished pass: all before `position` is stored. `started_from`: the nodelist's date then.
 
-    `began`: when a complete pass began; its sightings are noted under this instant.
+    `began`: when the pass began; the sightings of a complete one are noted under this instant. `anew`: of a pass that
+    fetches everything, the fence of its first run.
     """
 
     kind: str
     started_from: datetime
     position: datetime
-    began: datetime | None = None
+    began: datetime
+    anew: int | None = None
 
 
 class MemberSummary(NamedTuple):
@@ -132,7 +147,7 @@ class Catalog:
         query = select(cursors).where(cursors.c.member == member, cursors.c.kind == kind)
         with self.engine.connect() as connection:
             row = connection.execute(query).first()
-        return None if row is None else Cursor(row.kind, row.started_from, row.position, row.began)
+        return None if row is None else Cursor(*(getattr(row, name) for name in Cursor._fields))
 
     def finish(self, member: str, kind: str, *, fence: int) -> None:
         """End a pass: the next one begins at the date in the nodelist."""
@@ -147,29 +162,28 @@ class Catalog:
             values = {"ran_at": now, "outcome": outcome, "error": error}
             connection.execute(update(members).where(members.c.member == member).values(values))
 
-    def known(self, member: str, pids: Sequence[str]) -> dict[str, set[datetime]]:
-        """The dates of each stored object, in the listing and in its metadata.
-
-        Leaves out objects that are gone: one that comes back is fetched, whatever its date.
+    def known(self, member: str, pids: Sequence[str]) -> dict[str, Known]:
+        """What is stored of each object. Leaves out those that are gone: one that comes back is fetched, whatever its
+        date.
         """
-        dates: dict[str, set[datetime]] = {}
+        known: dict[str, Known] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
-                query = select(objects.c.pid, objects.c.listed, objects.c.modified).where(
+                query = select(*(objects.c[name] for name in _KNOWN)).where(
                     objects.c.member == member, objects.c.pid.in_(portion), ~is_gone()
                 )
-                dates.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
-        return dates
+                known.update({row.pid: _known(row) for row in connection.execute(query)})
+        return known
 
-    def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime]]:
-        """For each failed object: its date in the listing then, and the time of its next try."""
-        failing: dict[str, tuple[datetime | None, datetime]] = {}
+    def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime, datetime]]:
+        """For each failed object: its date in the listing then, the time of its next try, and that of its last."""
+        failing: dict[str, tuple[datetime | None, datetime, datetime]] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
-                query = select(failures.c.pid, failures.c.listed, failures.c.next_try).where(
-                    failures.c.member == member, failures.c.pid.in_(portion)
+                query = select(failures).where(failures.c.member == member, failures.c.pid.in_(portion))
+                failing.update(
+                    {row.pid: (row.listed, row.next_try, row.failed_at) for row in connection.execute(query)}
                 )
-                failing.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
         return failing
 
     def due(self, member: str, now: datetime, limit: int) -> list[ObjectToFetch]:
@@ -243,7 +257,7 @@ class Catalog:
             )
             tries.update({row.pid: row.tries for row in connection.execute(query)})
         rows = []
-        for (pid, listed), reason, status in failed:
+        for (pid, listed, _), reason, status in failed:
             number = tries.get(pid, 0) + 1
             # The exponent is capped: 2.0 ** 1100 raises OverflowError.
             delay = min(self._delay * 2.0 ** min(number - 1, 60), self._delay_max)
@@ -293,4 +307,10 @@ def guard(connection: Connection, member: str, fence: int) -> None:
 
 def _object_row(member: str, item: Fetched, fence: int) -> dict[str, Value]:
     listed = item.wanted.listed or item.metadata.modified
-    return {"member": member, "listed": listed, "fence": fence, **item.metadata._asdict()}
+    about = {"listed": listed, "entry": item.wanted.entry, "fence": fence}
+    return {"member": member, **about, **item.metadata._asdict()}
+
+
+def _known(row: Row[tuple[Value, ...]]) -> Known:
+    entry = row.entry or entry_of(row.format_id, str(row.size), row.checksum, row.algorithm)
+    return Known({row.listed, row.modified}, entry, row.fence)

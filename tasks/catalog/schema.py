@@ -54,6 +54,7 @@ objects = Table(
     Column("obsoleted_by", Text),
     Column("document", LargeBinary, nullable=False),  # the system metadata as it came
     Column("fence", BigInteger, nullable=False),
+    Column("entry", String(16)),  # of the listing: tasks/member_node/objects.py; none of one asked for by its pid
     Index("objects_by_date", "member", "listed"),
 )
 
@@ -64,7 +65,8 @@ cursors = Table(
     Column("kind", String(16), primary_key=True),
     Column("started_from", Instant, nullable=False),
     Column("position", Instant, nullable=False),
-    Column("began", Instant),  # the complete pass
+    Column("began", Instant),
+    Column("anew", BigInteger),  # of a pass that fetches everything: its first fence
 )
 
 failures = Table(

@@ -101,7 +101,7 @@ def _set_approved(verb: str, did: str, member: str, approved: bool, acting: Acti
 
 @refuses_viewers
 def reset(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Harvest a member from its beginning again, at its next synchronization."""
+    """Fetch all objects of a member anew, whatever their dates, at its next synchronization."""
     why, by = _said(acting)
     try:
         far = service().nodelist.reset(member, f"reset: {why}", by, _act("reset", member, acting))

@@ -1,0 +1,13 @@
+"""What a listing says besides dates; which passes read everything anew; how many more objects a member counts."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    op.add_column("objects", sa.Column("entry", sa.String(16)))
+    op.add_column("cursors", sa.Column("anew", sa.BigInteger))
+    op.add_column("members", sa.Column("surplus", sa.BigInteger))
