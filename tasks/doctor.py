@@ -7,7 +7,8 @@ from shlex import quote
 from coordinator import Finding
 from tasks import instants
 from tasks.app import NODELIST, coordinator, documents
-from tasks.nodelist.entries import KEPT, Kept
+from tasks.member_node.subjects import Subject, of_text
+from tasks.nodelist.entries import KEPT, MEMBER, Kept
 from tasks.settings import Settings
 
 
@@ -17,6 +18,7 @@ def findings() -> Iterator[Finding]:
         yield Finding("error", "document.none", f"document {NODELIST}", message, "coordinator nodelist import FILE")
     yield from documents.findings()
     yield from _proposals()
+    yield from _subjects()
     if task := Settings.from_environment().on_object:
         yield from _events(task)
 
@@ -30,6 +32,19 @@ def _proposals() -> Iterator[Finding]:
             wait = f"changes wait for an operator: {len(fields)}, of {', '.join(fields)}"
             fix = f"coordinator members accept {quote(member)} --why …  # or refuse"
             yield Finding("warning", "member.proposes", f"member {member}", wait, fix)
+
+
+def _subjects() -> Iterator[Finding]:
+    """Certificates that let nobody in, since a list from elsewhere gives them to two members."""
+    named: dict[Subject, dict[str, str]] = {}
+    for entry, value in sorted(documents[NODELIST].read().entries(MEMBER).items()):
+        for text in value["member"]["subjects"]:
+            named.setdefault(of_text(text), {})[entry.removeprefix(MEMBER)] = text
+    for subject, texts in named.items():
+        (member, text), *others = texts.items()
+        if subject and others:
+            message = f"lets nobody in by the subject {text}, which {', '.join(name for name, _ in others)} has, too"
+            yield Finding("warning", "member.subject", f"member {member}", message, "coordinator nodelist export FILE")
 
 
 def _events(task: str) -> Iterator[Finding]:

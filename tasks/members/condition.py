@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from typing import cast
 
 from coordinator import CoordinatorError, UnknownEntry
 from coordinator.diagnosis.cause import Cause, Why
@@ -17,7 +18,7 @@ from tasks.app import coordinator
 from tasks.catalog.catalog import MemberSummary
 from tasks.catalog.former import former
 from tasks.documents.copy import Copy
-from tasks.nodelist.entries import KEPT, Proposal
+from tasks.nodelist.entries import KEPT, Kept, Proposal
 from tasks.nodelist.stores import Listed
 from tasks.schedules import lane_of, scheduled
 from tasks.service import Holdings, service
@@ -36,6 +37,10 @@ CODES: Codes = {
     "member.proposes": (
         "proposes another {field}: {before} → {after}",
         "coordinator members accept {id:sh} {field} --why TEXT",
+    ),
+    "member.undescribed": (
+        "has a description of its own that could not be read: {error}",
+        "coordinator members refresh {id:sh}",
     ),
     "member.unseen": (
         "is seen by no beat since it came into the list",
@@ -58,7 +63,7 @@ class Condition:
 
     `failures`: failed objects by reason. `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks.
     `left_alone_until`: ticks do nothing until then, since it did not answer. `proposes`: changes by
-    field that its own description asks for, and that wait for an operator.
+    field that its own description asks for, and that wait for an operator. `undescribed`: why that could not be read.
     """
 
     member: str
@@ -77,6 +82,7 @@ class Condition:
     outcome: str | None
     error: str | None
     proposes: dict[str, Proposal]
+    undescribed: str | None
 
 
 def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
@@ -118,6 +124,7 @@ def _condition_of(
         outcome=summary.outcome,
         error=summary.error,
         proposes=proposals(member_id, copy) if listed else {},
+        undescribed=kept_of(member_id, copy).get("undescribed"),
     )
 
 
@@ -130,8 +137,12 @@ def obstacle_of(listed: Listed | None) -> str | None:
 
 def proposals(member_id: str, copy: Copy, *, refused: bool = False) -> dict[str, Proposal]:
     """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
-    known: dict[str, Proposal] = (copy.value(KEPT + member_id) or {}).get("proposals", {})
+    known = kept_of(member_id, copy).get("proposals", {})
     return {field: proposal for field, proposal in known.items() if refused or "refused" not in proposal}
+
+
+def kept_of(member_id: str, copy: Copy) -> Kept:
+    return cast(Kept, copy.value(KEPT + member_id) or {})
 
 
 def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
@@ -166,6 +177,7 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
         "member.silent": {"until": until.isoformat() if until else None},
         "member.failed": {"error": shown.error if shown.outcome == "failed" else None},
         "member.listing": {"error": shown.error if shown.outcome == "succeeded" else None},
+        "member.undescribed": {"error": shown.undescribed},
         "member.objects": {"failed": shown.failed, "failures": dict(shown.failures)},
     }
     for code, facts in about.items():

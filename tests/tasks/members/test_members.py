@@ -241,6 +241,20 @@ def test_why_a_member_is_not_synchronized(run: Run, server: MemberServer) -> Non
     assert f"member {member_id} is not synchronized: it left the list" in told(run("why", "--member", member_id))
 
 
+def test_two_members_with_one_subject_are_a_finding_and_a_third_is_not_added(
+    run: Run, server: MemberServer, tmp_path: Path
+) -> None:
+    river, subject = SAMPLE[1], SAMPLE[1].subjects[0]
+    other = river_with(identifier="urn:node:other", subjects=(f" {subject.replace(',', ' , ')} ",))
+    told(run("nodelist", "import", document(tmp_path, river, other)))
+    found = {one["code"]: one for one in json.loads(run("doctor", "--json").stdout)["findings"]}
+    assert found["member.subject"]["thing"] == f"member {river.identifier}"
+    assert found["member.subject"]["message"].endswith(f"by the subject {subject}, which urn:node:other has, too")
+    server.member = server.member.model_copy(update={"subjects": (subject,)})
+    said = last(run("members", "add", server.member.base_url, "--why", "a test"))
+    assert f"has the subject {subject}" in said
+
+
 @pytest.mark.usefixtures("listing")
 def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> None:
     river, settings = SAMPLE[1].identifier, Settings(data_dir=tmp_path / "data")
