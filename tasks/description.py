@@ -16,10 +16,9 @@ from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.member_node.changes import changes, put, value
 from tasks.member_node.check import describe
 from tasks.member_node.client import Malformed, MemberNodeError, TooLarge
-from tasks.member_node.member import Member
+from tasks.member_node.member import Member, scheduled
 from tasks.nodelist.entries import Kept, Proposal, lines_of
 from tasks.nodelist.stores import Listed
-from tasks.schedules import scheduled
 from tasks.service import service
 from tasks.settings import Settings
 

@@ -7,6 +7,7 @@ from shlex import quote
 from coordinator import Finding
 from tasks import instants
 from tasks.app import NODELIST, coordinator, documents
+from tasks.member_node.member import Member, scheduled
 from tasks.member_node.subjects import Subject, of_text
 from tasks.nodelist.entries import KEPT, MEMBER, Kept
 from tasks.settings import Settings
@@ -19,6 +20,7 @@ def findings() -> Iterator[Finding]:
     yield from documents.findings()
     yield from _proposals()
     yield from _subjects()
+    yield from _schedules()
     if task := Settings.from_environment().on_object:
         yield from _events(task)
 
@@ -45,6 +47,18 @@ def _subjects() -> Iterator[Finding]:
         if subject and others:
             message = f"lets nobody in by the subject {text}, which {', '.join(name for name, _ in others)} has, too"
             yield Finding("warning", "member.subject", f"member {member}", message, "coordinator nodelist export FILE")
+
+
+def _schedules() -> Iterator[Finding]:
+    """Members that ask for ticks, and get none."""
+    zone = Settings.from_environment().zone
+    for entry, value in documents[NODELIST].read().entries(MEMBER).items():
+        member = Member.model_validate(value["member"])
+        if not (value["approved"] and member.schedule and member.synchronizable):
+            continue
+        if isinstance(why := scheduled(member, zone), str):
+            fix = "mend it in the nodelist; until then: coordinator refresh " + quote(member.identifier)
+            yield Finding("warning", "member.unscheduled", f"member {entry.removeprefix(MEMBER)}", why, fix)
 
 
 def _events(task: str) -> Iterator[Finding]:

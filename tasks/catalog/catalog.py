@@ -7,18 +7,20 @@ object writes its event at its end (tasks/catalog/events.py).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, Row, RowMapping, Table, delete, func, select, update
+from sqlalchemy import Connection, Engine, Row, RowMapping, Table, delete, exists, func, select, update
 
 from tasks.catalog.events import made_by, record
+from tasks.catalog.kinds import kind_of
 from tasks.catalog.schema import CATALOG, cursors, failures, gone, is_gone, members, objects
 from tasks.database import Value, insert, open_database, portions, upsert
 from tasks.member_node.objects import SystemMetadata, entry_of
 from tasks.settings import Settings
 
+EXAMPLE = 100  # characters of a pid in a few words
 LONGEST_PID = 800
 """In characters, as the federation's schema has it. PostgreSQL keeps no much longer key."""
 
@@ -93,7 +95,8 @@ class Cursor(NamedTuple):
 class MemberSummary(NamedTuple):
     """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`.
 
-    `reasons`: how many failed for which. `alone_until`: ticks do nothing until then, since the member was silent.
+    `reasons`: how many failed for which, an example with each. `slashes`: how many pids with a slash were not found
+    (404), where none with a slash is stored. `alone_until`: ticks do nothing until then, since the member was silent.
     """
 
     objects: int
@@ -103,6 +106,7 @@ class MemberSummary(NamedTuple):
     error: str | None
     gone: int
     reasons: dict[str, int]
+    slashes: int
     alone_until: datetime | None
 
 
@@ -230,19 +234,26 @@ class Catalog:
         """What is kept of each of these members, in a few queries."""
         runs: dict[str, RowMapping] = {}
         reasons: dict[str, dict[str, int]] = {name: {} for name in names}
+        slashes: dict[str, int] = {}
         counts: dict[Table, dict[str, int]] = {objects: {}, gone: {}}
         with self.engine.connect() as connection:
             for some in portions(names):
                 for table, numbers in counts.items():
                     number = select(table.c.member, func.count()).where(table.c.member.in_(some))
                     numbers |= {row[0]: row[1] for row in connection.execute(number.group_by(table.c.member))}
-                why = select(failures.c.member, failures.c.reason, func.count()).where(failures.c.member.in_(some))
-                for name, reason, count in connection.execute(why.group_by(failures.c.member, failures.c.reason)):
+                for name, reason, count in _reasons(connection, some):
                     reasons[name][reason] = count
+                slashes |= _slashes(connection, some)
                 last = select(members).where(members.c.member.in_(some))
                 runs |= {str(row["member"]): row for row in connection.execute(last).mappings()}
         return {
-            name: _summary(counts[objects].get(name, 0), counts[gone].get(name, 0), reasons[name], runs.get(name))
+            name: _summary(
+                counts[objects].get(name, 0),
+                counts[gone].get(name, 0),
+                reasons[name],
+                slashes.get(name, 0),
+                runs.get(name),
+            )
             for name in names
         }
 
@@ -263,18 +274,39 @@ class Catalog:
             delay = min(self._delay * 2.0 ** min(number - 1, 60), self._delay_max)
             rows.append(
                 {"member": member, "pid": pid, "listed": listed, "reason": reason, "status": status, "tries": number}
-                | {"failed_at": now, "next_try": now + timedelta(seconds=delay)}
+                | {"kind": kind_of(reason, member, pid), "failed_at": now, "next_try": now + timedelta(seconds=delay)}
             )
         upsert(connection, failures, rows)
         return tries
 
 
-def _summary(stored: int, lost: int, reasons: dict[str, int], run: RowMapping | None) -> MemberSummary:
+def _summary(
+    stored: int, lost: int, reasons: dict[str, int], slashes: int, run: RowMapping | None
+) -> MemberSummary:  # fmt: skip
     failed = sum(reasons.values())
     if run is None:
-        return MemberSummary(stored - lost, failed, None, None, None, lost, reasons, None)
+        return MemberSummary(stored - lost, failed, None, None, None, lost, reasons, slashes, None)
     last = run["ran_at"], run["outcome"], run["error"]
-    return MemberSummary(stored - lost, failed, *last, lost, reasons, run["alone_until"])
+    return MemberSummary(stored - lost, failed, *last, lost, reasons, slashes, run["alone_until"])
+
+
+def _reasons(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Members, the reasons of their failures in a few words, and how many failed for each."""
+    kind = func.coalesce(failures.c.kind, failures.c.reason)
+    query = select(failures.c.member, kind, func.count(), func.min(failures.c.reason), func.min(failures.c.pid))
+    query = query.where(failures.c.member.in_(names)).group_by(failures.c.member, kind)
+    for name, words, count, reason, pid in connection.execute(query):
+        yield name, reason if count == 1 else f"{words} (such as {pid[:EXAMPLE]})", count
+
+
+def _slashes(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    query = select(failures.c.member, func.count()).where(failures.c.member.in_(names), failures.c.status == 404)
+    query = query.where(failures.c.pid.contains("/")).group_by(failures.c.member)
+    found = {row[0]: row[1] for row in connection.execute(query)}
+    stored = select(members.c.member).where(members.c.member.in_(list(found)))
+    stored = stored.where(exists().where(objects.c.pid.contains("/"), objects.c.member == members.c.member))
+    fine = {*connection.execute(stored).scalars()} if found else set()
+    return {name: count for name, count in found.items() if name not in fine}
 
 
 def storable(member: str, pid: str) -> bool:

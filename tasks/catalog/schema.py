@@ -76,6 +76,7 @@ failures = Table(
     Column("pid", Text, primary_key=True),
     Column("listed", Instant),
     Column("reason", Text, nullable=False),
+    Column("kind", Text),  # tasks/catalog/kinds.py
     Column("status", Integer),
     Column("tries", Integer, nullable=False),
     Column("failed_at", Instant, nullable=False),

@@ -13,12 +13,11 @@ from tasks import nodelist_refresh as job
 from tasks.app import app, coordinator
 from tasks.documents.document import Commit
 from tasks.member_node import safe_xml
-from tasks.member_node.member import Member
+from tasks.member_node.member import Member, scheduled
 from tasks.nodelist.store_notes import Pending, in_few_lines, lacking, lacks
 from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
 from tasks.nodelist.verify import Verdict, not_understood, verify_all
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
-from tasks.schedules import scheduled
 from tasks.service import service
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
@@ -47,6 +46,13 @@ def import_(file: Path) -> None:
     here.import_file(file)
     for problem in parsed.problems:
         click.echo(f"left out: {problem}", err=True)
+    for member in parsed.members:
+        if (
+            member.schedule
+            and member.synchronizable
+            and isinstance(why := scheduled(member, service().settings.zone), str)
+        ):
+            click.echo(f"{member.identifier}: only on request: {why}", err=True)
     able = sum(member.synchronizable for member in parsed.members)
     count = len(parsed.members)
     click.echo(f"{count} member{'' if count == 1 else 's'}, {able} of them can be synchronized")

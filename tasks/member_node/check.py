@@ -111,8 +111,9 @@ def schedule(member: Member, settings: Settings) -> Check:
         return Check("schedule", False, str(error))
     if times is None:
         return Check("schedule", False, "it names none: it would be synchronized only on request")
-    text = " ".join(member.schedule.parts) if member.schedule else ""
-    return Check("schedule", True, f"{text}, next at {times.next(instants.now())}")
+    if (following := times.next(instants.now())) is None:
+        return Check("schedule", False, f"{times.expression} comes never again: such as 30 February, or a past year")
+    return Check("schedule", True, f"{times.expression}, next at {following}")
 
 
 def serve(client: MemberNode, settings: Settings) -> Iterator[Check]:

@@ -18,9 +18,10 @@ from tasks.app import coordinator
 from tasks.catalog.catalog import MemberSummary
 from tasks.catalog.former import former
 from tasks.documents.copy import Copy
+from tasks.member_node.member import scheduled
 from tasks.nodelist.entries import KEPT, Kept, Proposal
 from tasks.nodelist.stores import Listed
-from tasks.schedules import lane_of, scheduled
+from tasks.schedules import lane_of
 from tasks.service import Holdings, service
 
 _UNAPPROVED = "it is not approved"
@@ -32,6 +33,11 @@ CODES: Codes = {
     "member.listing": ("was harvested, and its listing has faults: {error}", ""),
     "member.objects": (
         "has objects that could not be harvested: {failures:counts}",
+        "coordinator catalog {id:sh} --failed",
+    ),
+    "member.slashes": (
+        "shows none of its {count} pids with a slash (404): does its server refuse %2F, as Apache does without "
+        "`AllowEncodedSlashes NoDecode`, or does a proxy before it decode that?",
         "coordinator catalog {id:sh} --failed",
     ),
     "member.proposes": (
@@ -47,6 +53,7 @@ CODES: Codes = {
         "celery -A tasks beat -S coordinator.scheduler.Scheduler",
     ),
 }
+FEW = 3  # pids, from which on they show a habit of a server
 SHOWN = 500  # characters of a value in a cause or in the audit trail
 
 
@@ -61,9 +68,10 @@ class UnknownMember(CoordinatorError, LookupError):
 class Condition:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
-    `failures`: failed objects by reason. `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks.
-    `left_alone_until`: ticks do nothing until then, since it did not answer. `proposes`: changes by
-    field that its own description asks for, and that wait for an operator. `undescribed`: why that could not be read.
+    `failures`: failed objects by reason. `slashes`: pids with a slash, where the member finds none of these.
+    `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks. `left_alone_until`: ticks do nothing
+    until then, since it did not answer. `proposes`: changes by field that its own description asks for, and that wait
+    for an operator. `undescribed`: why that could not be read.
     """
 
     member: str
@@ -75,6 +83,7 @@ class Condition:
     gone: int
     failed: int
     failures: dict[str, int]
+    slashes: int
     next_tick: datetime | None
     unscheduled: str | None
     left_alone_until: datetime | None
@@ -117,6 +126,7 @@ def _condition_of(
         gone=summary.gone,
         failed=summary.failed,
         failures=dict(Counter(summary.reasons).most_common()),
+        slashes=summary.slashes if summary.slashes >= FEW else 0,
         next_tick=None if obstacle else tick,
         unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
         left_alone_until=alone if alone and alone > instants.now() else None,
@@ -178,6 +188,7 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
         "member.failed": {"error": shown.error if shown.outcome == "failed" else None},
         "member.listing": {"error": shown.error if shown.outcome == "succeeded" else None},
         "member.undescribed": {"error": shown.undescribed},
+        "member.slashes": {"count": shown.slashes},
         "member.objects": {"failed": shown.failed, "failures": dict(shown.failures)},
     }
     for code, facts in about.items():

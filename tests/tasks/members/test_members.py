@@ -140,6 +140,14 @@ def test_an_address_that_a_proxy_has_changed_is_compared_by_its_parts(run: Run, 
         assert line.endswith("another port, and there answers urn:node:mnOther")
 
 
+def test_a_schedule_that_never_comes_is_no_good_one(run: Run, server: MemberServer) -> None:
+    past = server.member.schedule and server.member.schedule.model_copy(update={"year": "2020"})
+    server.member = server.member.model_copy(update={"schedule": past})
+    said = run("members", "check", server.member.base_url)
+    assert said.returncode == 1
+    assert "NO  schedule: 0/10 * * * * ? 2020 comes never again" in said.stdout
+
+
 @pytest.mark.usefixtures("listing")
 def test_a_member_that_wants_a_certificate_is_asked_with_the_row_of_the_id_that_was_named(
     run: Run, tmp_path: Path
@@ -267,10 +275,13 @@ def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> No
     assert causes["member.silent"]["frees"] == f"coordinator refresh {river} --why …"
     assert causes["member.failed"]["text"] == f"member {river} failed in its last run: {silent}"
     assert causes["member.objects"]["facts"]["failures"] == {failed("c").reason: 1}
+    catalog.store(river, fence=1, failed=[failed(f"x/{number}") for number in range(3)], now=at(9))
     catalog.ran(river, fence=1, now=at(9), outcome="succeeded", error="it counts too many")
     causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
     assert causes["member.listing"]["text"].endswith("its listing has faults: it counts too many")
     assert "member.failed" not in causes
+    assert "none of its 3 pids with a slash (404): does its server refuse %2F" in causes["member.slashes"]["text"]
+    assert "none of its 3 pids with a slash is found" in told(run("members"))
 
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
     causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
