@@ -16,10 +16,9 @@ from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.member_node.changes import changes, put, value
 from tasks.member_node.check import describe
 from tasks.member_node.client import Malformed, MemberNodeError, TooLarge
-from tasks.member_node.member import Member
+from tasks.member_node.member import Member, scheduled
 from tasks.nodelist.entries import Kept, Proposal, lines_of
 from tasks.nodelist.stores import Listed
-from tasks.schedules import scheduled
 from tasks.service import service
 from tasks.settings import Settings
 
@@ -58,8 +57,16 @@ def describe_member(member_id: str) -> dict[str, JsonValue]:
     listed = here.nodelist.listed().get(member_id)
     if listed is None or not listed.approved:
         return {"member": member_id, "outcome": "not approved"}
-    described, lines = _read(listed.member, here.settings), list[str]()
-    if job := current_job():
+    job = current_job()
+    try:
+        described, lines = _read(listed.member, here.settings), list[str]()
+    except MemberNodeError as error:
+        if job:
+            job.check()
+        unread: Kept = {"undescribed": str(error)}
+        here.nodelist.keep(member_id, lambda kept: {**kept, **unread}, why="its description cannot be read")
+        raise
+    if job:
         job.check()
 
     def to(before: Listed | None) -> Listed | None:
@@ -88,9 +95,15 @@ def _read(member: Member, settings: Settings) -> Member:
 def _allowed(member: Member, described: Member, settings: Settings) -> Member:
     """The member with what it may change by itself."""
     for field, to in changes(member, described).items():
-        if field in settings.member_may and not (field == "schedule" and _is_too_often(described, settings)):
+        if field in settings.member_may and not _wants_an_operator(field, described, settings):
             member = put(member, field, to)
     return member
+
+
+def _wants_an_operator(field: str, described: Member, settings: Settings) -> bool:
+    if field == "subjects":
+        return bool(service().nodelist.another(described.identifier, described.subjects))
+    return field == "schedule" and _is_too_often(described, settings)
 
 
 def _is_too_often(described: Member, settings: Settings) -> bool:
@@ -120,7 +133,7 @@ def propose(member_id: str, described: Member) -> list[str]:
             new[field] = {"before": value(listed.member, field), "after": after}
             if (old := known.get(field)) and old["after"] == after and "refused" in old:
                 new[field]["refused"] = old["refused"]
-        return {**kept, "proposals": new}
+        return {**kept, "proposals": new, "undescribed": ""}
 
     nodelist.keep(member_id, to, why="it describes itself otherwise", by=member_id)
     return [field for field, proposal in new.items() if "refused" not in proposal]

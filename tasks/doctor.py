@@ -7,7 +7,9 @@ from shlex import quote
 from coordinator import Finding
 from tasks import instants
 from tasks.app import NODELIST, coordinator, documents
-from tasks.nodelist.entries import KEPT, Kept
+from tasks.member_node.member import Member, scheduled
+from tasks.member_node.subjects import Subject, of_text
+from tasks.nodelist.entries import KEPT, MEMBER, Kept
 from tasks.nodelist.store_notes import lacking
 from tasks.settings import Settings
 
@@ -20,6 +22,8 @@ def findings() -> Iterator[Finding]:
     yield from documents.findings()
     yield from _pending()
     yield from _proposals()
+    yield from _subjects()
+    yield from _schedules()
     if task := Settings.from_environment().on_object:
         yield from _events(task)
 
@@ -46,6 +50,31 @@ def _proposals() -> Iterator[Finding]:
             wait = f"changes wait for an operator: {len(fields)}, of {', '.join(fields)}"
             fix = f"coordinator members accept {quote(member)} --why …  # or refuse"
             yield Finding("warning", "member.proposes", f"member {member}", wait, fix)
+
+
+def _subjects() -> Iterator[Finding]:
+    """Certificates that let nobody in, since a list from elsewhere gives them to two members."""
+    named: dict[Subject, dict[str, str]] = {}
+    for entry, value in sorted(documents[NODELIST].read().entries(MEMBER).items()):
+        for text in value["member"]["subjects"]:
+            named.setdefault(of_text(text), {})[entry.removeprefix(MEMBER)] = text
+    for subject, texts in named.items():
+        (member, text), *others = texts.items()
+        if subject and others:
+            message = f"lets nobody in by the subject {text}, which {', '.join(name for name, _ in others)} has, too"
+            yield Finding("warning", "member.subject", f"member {member}", message, "coordinator nodelist export FILE")
+
+
+def _schedules() -> Iterator[Finding]:
+    """Members that ask for ticks, and get none."""
+    zone = Settings.from_environment().zone
+    for entry, value in documents[NODELIST].read().entries(MEMBER).items():
+        member = Member.model_validate(value["member"])
+        if not (value["approved"] and member.schedule and member.synchronizable):
+            continue
+        if isinstance(why := scheduled(member, zone), str):
+            fix = "mend it in the nodelist; until then: coordinator refresh " + quote(member.identifier)
+            yield Finding("warning", "member.unscheduled", f"member {entry.removeprefix(MEMBER)}", why, fix)
 
 
 def _events(task: str) -> Iterator[Finding]:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from functools import cache
 
-from coordinator import Entry, Quartz, SubmitOptions
+from coordinator import Entry, SubmitOptions
 from tasks.app import NODELIST_LABEL
 from tasks.harvest.asked import TICK
-from tasks.member_node.member import Member
+from tasks.member_node.member import scheduled
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.service import service
 
@@ -20,14 +20,6 @@ SYNC = "tasks.sync.sync_member_node"
 def lane_of(member_id: str) -> str:
     """The key of a member's lane, and the name of its schedule entry."""
     return f"sync/{member_id}"
-
-
-def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
-    """The member's schedule, or the reason why no beat will synchronize it."""
-    try:
-        return member.quartz(zone) or "the nodelist has no schedule for it"
-    except ValueError as error:
-        return str(error)
 
 
 def entries() -> tuple[str, Iterator[Entry]]:

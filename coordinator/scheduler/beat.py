@@ -16,8 +16,9 @@ Beats may read different versions of a source. Each second a beat stands for the
   version is the current one, or until no beat has stood for the current one for `LAPSE` seconds.
 
 So two beats with two versions never take turns. One step moves a source's version and all its hashes together, and
-`tick_take` refuses beats that still have an old hash. A new or changed entry counts from that moment. `tick_take` also
-sees what operators said of the entry: once their act has returned, no beat sends what they stopped.
+`tick_take` refuses beats that still have an old hash. A new or changed entry counts from that moment; one that rested
+counts from when the last beat stood for the other version. `tick_take` also sees what operators said of the entry: once
+their act has returned, no beat sends what they stopped.
 
 After an absence, `due` says which instants are due. `tick` raises nothing. While Redis is away, the beat says so once,
 tries each second, and then catches up. A source that the beat cannot read keeps its entries. The beat names an entry
@@ -244,9 +245,11 @@ class Scheduler(beat.Scheduler):
         self._clock.sync(now_ms)
         if verdict == b"behind":
             if not reading.follows:
-                logger.info(_FOLLOWS, reading.name, LAPSE)
+                logger.warning(_FOLLOWS, reading.name, LAPSE)
             reading.base, reading.follows = "", True
             return set(), News(*news)
+        if reading.follows:
+            logger.warning("schedule source %s: this beat's version counts", reading.name)
         reading.base, reading.follows = reading.digest, False
         for plan, last in zip(reading.plans.values(), lasts, strict=False):
             plan.count_from(instant(float(last)))

@@ -25,10 +25,9 @@ from coordinator.scheduler.schedules import (
     parse,
     schedule_of,
     text_of,
-    zone_name,
-    zone_named,
     zone_of,
 )
+from coordinator.scheduler.zones import zone_name, zone_named
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 from coordinator.store.values import Json

@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple, Self
 
+from coordinator.scheduler.zones import plain
+
 Days = Callable[[int, int], tuple[int, ...]]  # (weekday of the 1st, 0 = SUN; length of the month) -> its days
 
 _VALUE = "[0-9]{1,4}|[A-Z]{3}"
@@ -151,7 +153,7 @@ class Quartz:
             both = f"day of month {mday!r}, day of week {wday!r}"
             raise QuartzError(f"{both}: write '?' in exactly one of them, the one that does not matter")
         self.expression = " ".join(fields)
-        self.tz = tz
+        self.tz = plain(tz)
         self.repaired: str | None = None
         self._seconds, self._minutes, self._hours = _SEC.values(sec), _MIN.values(minute), _HOUR.values(hour)
         self._earliest = self._hours[0], self._minutes[0], self._seconds[0]

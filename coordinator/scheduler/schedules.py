@@ -11,11 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Protocol, TypeAlias, cast
-from zoneinfo import ZoneInfo
 
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
 from coordinator.scheduler.quartz import Quartz
+from coordinator.scheduler.zones import zone_name
 from coordinator.store.times import EPOCH
 
 _MS = timedelta(milliseconds=1)
@@ -65,9 +65,9 @@ class Crontab:
         columns = zip((minutes, hours, mdays, months, wdays), _SPANS, strict=True)
         fields = ["*" if set(values) == set(span) else ",".join(map(str, sorted(values))) for values, span in columns]
         minute, hour, mday, month, _ = fields
-        self.tz = tz
         self.text = "crontab " + " ".join(fields)
         self._quartz = Quartz(f"0 {minute} {hour} {mday} {month} ? *", tz)
+        self.tz = self._quartz.tz
         self._wdays = frozenset(wdays)
         if not self._wdays <= set(range(7)):
             raise ValueError(f"{self.text}: a day of the week is 0 (Sunday) to 6")
@@ -148,6 +148,8 @@ def schedule_of(value: Given, zone: tzinfo | None = None) -> Schedule:
         raise ValueError(f"{value!r} has no use for a zone: give it with an expression as text")
     if isinstance(value, Quartz | Every | Crontab | Solar):
         return value
+    if isinstance(value, BaseSchedule):
+        _check_celery(value)
     if isinstance(value, crontab):
         days = value.day_of_month, value.month_of_year, value.day_of_week
         return Crontab(value.minute, value.hour, *days, tz=value.tz)
@@ -155,12 +157,20 @@ def schedule_of(value: Given, zone: tzinfo | None = None) -> Schedule:
         return Solar(value)
     if type(value) is schedule:
         periodic: schedule = value
-        value = periodic if periodic.relative else periodic.run_every
+        value = periodic.run_every
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Every(float(value))
     raise TypeError(f"{value!r} is no schedule: give Quartz text, seconds, a timedelta, schedule, crontab or solar")
+
+
+def _check_celery(value: BaseSchedule) -> None:
+    """Raise TypeError for what a schedule of Celery says and nobody would heed here."""
+    if value.nowfun is not None and getattr(value.nowfun, "__self__", None) is not value:
+        raise TypeError(f"nowfun of {value!r}: beats take the time of Redis, a crontab the zone of its app's timezone")
+    if getattr(value, "relative", False):
+        raise TypeError(f"relative of {value!r}: intervals count from 1970 here: one of an hour is on the hour in UTC")
 
 
 def parse(text: str, zone: tzinfo = UTC) -> Schedule:
@@ -191,18 +201,3 @@ def text_of(schedule: Schedule) -> str | None:
 
 def zone_of(schedule: Schedule) -> tzinfo:
     return schedule.tz if isinstance(schedule, Quartz | Crontab) else UTC
-
-
-def zone_name(zone: tzinfo) -> str | None:
-    """The name by which `ZoneInfo` finds the zone; None where it has none."""
-    return "UTC" if zone is UTC else zone.key if isinstance(zone, ZoneInfo) else None
-
-
-def zone_named(name: str) -> tzinfo:
-    """The zone of this name. Raises ValueError for an unknown zone."""
-    if name == "UTC":
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"no time zone {name!r} is known here: give a name such as Europe/Berlin") from error

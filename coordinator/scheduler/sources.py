@@ -67,7 +67,7 @@ class SourceState:
         return True
 
     def settle(self, names: set[str]) -> None:
-        """EntryPlan the entries whose names are not among `names`, and add their names to it."""
+        """Plan the entries whose names are not among `names`, and add their names to it."""
         for name in self.all.keys() & names:
             logger.error("schedule entry %r of %s is left out: another source has that name", name, self.name)
         self.plans = {name: plan for name, plan in self.all.items() if name not in names}

@@ -18,7 +18,8 @@ from coordinator.scheduler.entry import Entry, run_id, schedule_from
 from coordinator.scheduler.entry_plan import COUNTED, EntryPlan, jitter_of
 from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.quartz import Quartz
-from coordinator.scheduler.schedules import Crontab, Given, Schedule, schedule_of, text_of, zone_name
+from coordinator.scheduler.schedules import Crontab, Given, Schedule, schedule_of, text_of
+from coordinator.scheduler.zones import zone_name
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, reader_of, text_in
 from coordinator.store.times import instant, moment, to_ms

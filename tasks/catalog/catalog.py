@@ -7,20 +7,24 @@ object writes its event at its end (tasks/catalog/events.py).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, RowMapping, Table, delete, func, select, update
+from sqlalchemy import Connection, Engine, Row, RowMapping, Table, delete, exists, func, select, update
 
 from tasks.catalog.events import made_by, record
+from tasks.catalog.kinds import kind_of
 from tasks.catalog.schema import CATALOG, cursors, failures, gone, is_gone, members, objects
 from tasks.database import Value, insert, open_database, portions, upsert
-from tasks.member_node.objects import SystemMetadata
+from tasks.member_node.objects import SystemMetadata, entry_of
 from tasks.settings import Settings
 
+EXAMPLE = 100  # characters of a pid in a few words
 LONGEST_PID = 800
 """In characters, as the federation's schema has it. PostgreSQL keeps no much longer key."""
+
+_KNOWN = ("pid", "listed", "modified", "entry", "fence", "format_id", "size", "checksum", "algorithm")
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +41,11 @@ class Superseded(Exception):
 
 
 class ObjectToFetch(NamedTuple):
-    """An object to fetch. `listed`: its date in the listing; None where it was requested by its pid."""
+    """An object to fetch. `listed`, `entry`: as in the listing; None where it was requested by its pid."""
 
     pid: str
     listed: datetime | None
+    entry: str | None = None
 
 
 class Fetched(NamedTuple):
@@ -52,6 +57,16 @@ class Failed(NamedTuple):
     wanted: ObjectToFetch
     reason: str
     status: int | None
+
+
+class Known(NamedTuple):
+    """What the catalog has of a stored object: its dates, in the listing and in its metadata; its entry in the listing,
+    or as it would be there by its metadata; the fence of the run that stored it.
+    """
+
+    dates: set[datetime]
+    entry: str
+    fence: int
 
 
 class FailedObject(NamedTuple):
@@ -66,19 +81,22 @@ class FailedObject(NamedTuple):
 class Cursor(NamedTuple):
     """The progress of an unfinished pass: all before `position` is stored. `started_from`: the nodelist's date then.
 
-    `began`: when a complete pass began; its sightings are noted under this instant.
+    `began`: when the pass began; the sightings of a complete one are noted under this instant. `anew`: of a pass that
+    fetches everything, the fence of its first run.
     """
 
     kind: str
     started_from: datetime
     position: datetime
-    began: datetime | None = None
+    began: datetime
+    anew: int | None = None
 
 
 class MemberSummary(NamedTuple):
     """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`.
 
-    `reasons`: how many failed for which. `alone_until`: ticks do nothing until then, since the member was silent.
+    `reasons`: how many failed for which, an example with each. `slashes`: how many pids with a slash were not found
+    (404), where none with a slash is stored. `alone_until`: ticks do nothing until then, since the member was silent.
     """
 
     objects: int
@@ -88,6 +106,7 @@ class MemberSummary(NamedTuple):
     error: str | None
     gone: int
     reasons: dict[str, int]
+    slashes: int
     alone_until: datetime | None
 
 
@@ -132,7 +151,7 @@ class Catalog:
         query = select(cursors).where(cursors.c.member == member, cursors.c.kind == kind)
         with self.engine.connect() as connection:
             row = connection.execute(query).first()
-        return None if row is None else Cursor(row.kind, row.started_from, row.position, row.began)
+        return None if row is None else Cursor(*(getattr(row, name) for name in Cursor._fields))
 
     def finish(self, member: str, kind: str, *, fence: int) -> None:
         """End a pass: the next one begins at the date in the nodelist."""
@@ -147,29 +166,28 @@ class Catalog:
             values = {"ran_at": now, "outcome": outcome, "error": error}
             connection.execute(update(members).where(members.c.member == member).values(values))
 
-    def known(self, member: str, pids: Sequence[str]) -> dict[str, set[datetime]]:
-        """The dates of each stored object, in the listing and in its metadata.
-
-        Leaves out objects that are gone: one that comes back is fetched, whatever its date.
+    def known(self, member: str, pids: Sequence[str]) -> dict[str, Known]:
+        """What is stored of each object. Leaves out those that are gone: one that comes back is fetched, whatever its
+        date.
         """
-        dates: dict[str, set[datetime]] = {}
+        known: dict[str, Known] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
-                query = select(objects.c.pid, objects.c.listed, objects.c.modified).where(
+                query = select(*(objects.c[name] for name in _KNOWN)).where(
                     objects.c.member == member, objects.c.pid.in_(portion), ~is_gone()
                 )
-                dates.update({row.pid: {row.listed, row.modified} for row in connection.execute(query)})
-        return dates
+                known.update({row.pid: _known(row) for row in connection.execute(query)})
+        return known
 
-    def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime]]:
-        """For each failed object: its date in the listing then, and the time of its next try."""
-        failing: dict[str, tuple[datetime | None, datetime]] = {}
+    def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime, datetime]]:
+        """For each failed object: its date in the listing then, the time of its next try, and that of its last."""
+        failing: dict[str, tuple[datetime | None, datetime, datetime]] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
-                query = select(failures.c.pid, failures.c.listed, failures.c.next_try).where(
-                    failures.c.member == member, failures.c.pid.in_(portion)
+                query = select(failures).where(failures.c.member == member, failures.c.pid.in_(portion))
+                failing.update(
+                    {row.pid: (row.listed, row.next_try, row.failed_at) for row in connection.execute(query)}
                 )
-                failing.update({row.pid: (row.listed, row.next_try) for row in connection.execute(query)})
         return failing
 
     def due(self, member: str, now: datetime, limit: int) -> list[ObjectToFetch]:
@@ -216,19 +234,26 @@ class Catalog:
         """What is kept of each of these members, in a few queries."""
         runs: dict[str, RowMapping] = {}
         reasons: dict[str, dict[str, int]] = {name: {} for name in names}
+        slashes: dict[str, int] = {}
         counts: dict[Table, dict[str, int]] = {objects: {}, gone: {}}
         with self.engine.connect() as connection:
             for some in portions(names):
                 for table, numbers in counts.items():
                     number = select(table.c.member, func.count()).where(table.c.member.in_(some))
                     numbers |= {row[0]: row[1] for row in connection.execute(number.group_by(table.c.member))}
-                why = select(failures.c.member, failures.c.reason, func.count()).where(failures.c.member.in_(some))
-                for name, reason, count in connection.execute(why.group_by(failures.c.member, failures.c.reason)):
+                for name, reason, count in _reasons(connection, some):
                     reasons[name][reason] = count
+                slashes |= _slashes(connection, some)
                 last = select(members).where(members.c.member.in_(some))
                 runs |= {str(row["member"]): row for row in connection.execute(last).mappings()}
         return {
-            name: _summary(counts[objects].get(name, 0), counts[gone].get(name, 0), reasons[name], runs.get(name))
+            name: _summary(
+                counts[objects].get(name, 0),
+                counts[gone].get(name, 0),
+                reasons[name],
+                slashes.get(name, 0),
+                runs.get(name),
+            )
             for name in names
         }
 
@@ -243,24 +268,45 @@ class Catalog:
             )
             tries.update({row.pid: row.tries for row in connection.execute(query)})
         rows = []
-        for (pid, listed), reason, status in failed:
+        for (pid, listed, _), reason, status in failed:
             number = tries.get(pid, 0) + 1
             # The exponent is capped: 2.0 ** 1100 raises OverflowError.
             delay = min(self._delay * 2.0 ** min(number - 1, 60), self._delay_max)
             rows.append(
                 {"member": member, "pid": pid, "listed": listed, "reason": reason, "status": status, "tries": number}
-                | {"failed_at": now, "next_try": now + timedelta(seconds=delay)}
+                | {"kind": kind_of(reason, member, pid), "failed_at": now, "next_try": now + timedelta(seconds=delay)}
             )
         upsert(connection, failures, rows)
         return tries
 
 
-def _summary(stored: int, lost: int, reasons: dict[str, int], run: RowMapping | None) -> MemberSummary:
+def _summary(
+    stored: int, lost: int, reasons: dict[str, int], slashes: int, run: RowMapping | None
+) -> MemberSummary:  # fmt: skip
     failed = sum(reasons.values())
     if run is None:
-        return MemberSummary(stored - lost, failed, None, None, None, lost, reasons, None)
+        return MemberSummary(stored - lost, failed, None, None, None, lost, reasons, slashes, None)
     last = run["ran_at"], run["outcome"], run["error"]
-    return MemberSummary(stored - lost, failed, *last, lost, reasons, run["alone_until"])
+    return MemberSummary(stored - lost, failed, *last, lost, reasons, slashes, run["alone_until"])
+
+
+def _reasons(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str, str, int]]:
+    """Members, the reasons of their failures in a few words, and how many failed for each."""
+    kind = func.coalesce(failures.c.kind, failures.c.reason)
+    query = select(failures.c.member, kind, func.count(), func.min(failures.c.reason), func.min(failures.c.pid))
+    query = query.where(failures.c.member.in_(names)).group_by(failures.c.member, kind)
+    for name, words, count, reason, pid in connection.execute(query):
+        yield name, reason if count == 1 else f"{words} (such as {pid[:EXAMPLE]})", count
+
+
+def _slashes(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    query = select(failures.c.member, func.count()).where(failures.c.member.in_(names), failures.c.status == 404)
+    query = query.where(failures.c.pid.contains("/")).group_by(failures.c.member)
+    found = {row[0]: row[1] for row in connection.execute(query)}
+    stored = select(members.c.member).where(members.c.member.in_(list(found)))
+    stored = stored.where(exists().where(objects.c.pid.contains("/"), objects.c.member == members.c.member))
+    fine = {*connection.execute(stored).scalars()} if found else set()
+    return {name: count for name, count in found.items() if name not in fine}
 
 
 def storable(member: str, pid: str) -> bool:
@@ -293,4 +339,10 @@ def guard(connection: Connection, member: str, fence: int) -> None:
 
 def _object_row(member: str, item: Fetched, fence: int) -> dict[str, Value]:
     listed = item.wanted.listed or item.metadata.modified
-    return {"member": member, "listed": listed, "fence": fence, **item.metadata._asdict()}
+    about = {"listed": listed, "entry": item.wanted.entry, "fence": fence}
+    return {"member": member, **about, **item.metadata._asdict()}
+
+
+def _known(row: Row[tuple[Value, ...]]) -> Known:
+    entry = row.entry or entry_of(row.format_id, str(row.size), row.checksum, row.algorithm)
+    return Known({row.listed, row.modified}, entry, row.fence)

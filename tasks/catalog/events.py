@@ -11,12 +11,13 @@ id: a second submit is a duplicate, and no event of a pid overtakes an earlier o
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from sqlalchemy import Connection, Engine, Select, delete, exists, false, func, or_, select, update
 
 from tasks.catalog.schema import event_counter, events, is_gone, objects
 from tasks.database import Value, portions
+from tasks.member_node import safe_xml
 
 Kind = Literal["new", "changed", "archived", "gone"]
 
@@ -47,7 +48,7 @@ def made_by(connection: Connection, member: str, rows: Sequence[Mapping[str, Val
     """What these rows make of their objects, by pid; ask before they are written. One that changes nothing has none."""
     old: dict[str, Mapping[str, Value]] = {}
     for pids in portions([str(row["pid"]) for row in rows]):
-        query = select(*(objects.c[name] for name in ("pid", *_FACTS)))
+        query = select(*(objects.c[name] for name in ("pid", "document", *_FACTS)))
         query = query.where(objects.c.member == member, objects.c.pid.in_(pids), ~is_gone())
         old |= {row["pid"]: dict(row) for row in connection.execute(query).mappings()}
     kinds = {str(row["pid"]): _kind(old.get(str(row["pid"])), row) for row in rows}
@@ -59,7 +60,14 @@ def _kind(before: Mapping[str, Value] | None, after: Mapping[str, Value]) -> Kin
         return "archived"
     if before is None:
         return "new"
-    return "changed" if any(before[name] != after[name] for name in _FACTS) else None
+    is_other = any(before[name] != after[name] for name in _FACTS) or not _same_text(before, after)
+    return "changed" if is_other else None
+
+
+def _same_text(before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
+    """True if both documents say the same, however they are written."""
+    texts = cast(bytes, before["document"]), cast(bytes, after["document"])
+    return texts[0] == texts[1] or safe_xml.same(*texts)
 
 
 def record(connection: Connection, member: str, kinds: Mapping[str, Kind], now: datetime) -> None:

@@ -34,6 +34,7 @@ members = Table(
     Column("error", Text),
     Column("silent_since", Instant),  # set while the member does not answer: ticks do nothing until alone_until
     Column("alone_until", Instant),
+    Column("surplus", BigInteger),  # of the objects that the member counts over those that its last complete pass saw
 )
 
 objects = Table(
@@ -53,6 +54,7 @@ objects = Table(
     Column("obsoleted_by", Text),
     Column("document", LargeBinary, nullable=False),  # the system metadata as it came
     Column("fence", BigInteger, nullable=False),
+    Column("entry", String(16)),  # of the listing: tasks/member_node/objects.py; none of one asked for by its pid
     Index("objects_by_date", "member", "listed"),
 )
 
@@ -63,7 +65,8 @@ cursors = Table(
     Column("kind", String(16), primary_key=True),
     Column("started_from", Instant, nullable=False),
     Column("position", Instant, nullable=False),
-    Column("began", Instant),  # the complete pass
+    Column("began", Instant),
+    Column("anew", BigInteger),  # of a pass that fetches everything: its first fence
 )
 
 failures = Table(
@@ -73,6 +76,7 @@ failures = Table(
     Column("pid", Text, primary_key=True),
     Column("listed", Instant),
     Column("reason", Text, nullable=False),
+    Column("kind", Text),  # tasks/catalog/kinds.py
     Column("status", Integer),
     Column("tries", Integer, nullable=False),
     Column("failed_at", Instant, nullable=False),

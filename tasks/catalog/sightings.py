@@ -6,11 +6,11 @@ The instant at which a pass began identifies it, also after an interruption. Obj
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, exists, func, or_, select, update
 
 from tasks.catalog.catalog import guard, storable
 from tasks.catalog.events import record
-from tasks.catalog.schema import failures, gone, is_gone, objects, sightings
+from tasks.catalog.schema import failures, gone, is_gone, members, objects, sightings
 from tasks.database import Value, portions, upsert
 
 
@@ -29,6 +29,15 @@ class Sightings:
         query = select(func.count()).where(sightings.c.member == member, sightings.c.seen == began)
         with self._engine.connect() as connection:
             return connection.execute(query).scalar_one()
+
+    def surplus(self, member: str, surplus: int, *, fence: int) -> int | None:
+        """Note by how many objects the member counts more than the pass has seen. Returns what the last pass noted."""
+        of_member = members.c.member == member
+        with self._engine.begin() as connection:
+            guard(connection, member, fence)
+            before: int | None = connection.execute(select(members.c.surplus).where(of_member)).scalar()
+            connection.execute(update(members).where(of_member).values(surplus=surplus))
+        return before
 
     def witnesses(self, member: str, began: datetime, limit: int) -> list[str]:
         """Some objects that are stored, and that the pass has seen."""

@@ -45,6 +45,8 @@ def _wrong(condition: own.Condition) -> str:
     reasons += [f"left alone until {instants.shown(condition.left_alone_until)}"] if condition.left_alone_until else []
     failures = [f"{count} × {reason}" for reason, count in list(condition.failures.items())[:3]]
     reasons += [condition.error] if condition.error else failures
+    reasons += [f"none of its {condition.slashes} pids with a slash is found"] if condition.slashes else []
+    reasons += [f"its description cannot be read: {condition.undescribed}"] if condition.undescribed else []
     reasons += [f"proposes {', '.join(condition.proposes)}"] if condition.proposes else []
     return "; ".join(reasons)
 

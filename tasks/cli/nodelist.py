@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Unpack
 
@@ -17,12 +17,11 @@ from tasks import whereabouts
 from tasks.app import NODELIST, app, coordinator, documents
 from tasks.documents.document import Commit
 from tasks.member_node import safe_xml
-from tasks.member_node.member import Member
+from tasks.member_node.member import Member, scheduled
 from tasks.nodelist.store_notes import Pending, in_few_lines, lacking, lacks
 from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
 from tasks.nodelist.verify import Verdict, not_understood, verify_all
-from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
-from tasks.schedules import scheduled
+from tasks.nodelist.xml_format import Parsed, parse_nodelist, write_nodelist
 from tasks.service import own_store, service
 from tasks.settings import Settings
 
@@ -53,8 +52,8 @@ def import_(file: Path, dry_run: bool, yes: bool, **acting: Unpack[Acting]) -> N
         raise click.ClickException(f"{file}: {error}") from error
     here = service().nodelist
     changes = here.would_import(file)
-    for problem in parsed.problems:
-        click.echo(f"left out: {problem}", err=True)
+    for line in _wrong(parsed):
+        click.echo(line, err=True)
     gone = [name for name, lines in changes.items() if lines == [f"{name} is gone"]]
     if dry_run:
         return click.echo("\n".join(line for lines in changes.values() for line in lines) or "nothing would change")
@@ -69,6 +68,15 @@ def import_(file: Path, dry_run: bool, yes: bool, **acting: Unpack[Acting]) -> N
     click.echo(f"{count} member{'' if count == 1 else 's'}, {able} of them can be synchronized")
     for line in _pending(lacking(here.document), here.store.name):
         click.echo(line, err=True)
+
+
+def _wrong(parsed: Parsed) -> Iterator[str]:
+    """What of a document is left out, or never comes."""
+    yield from (f"left out: {problem}" for problem in parsed.problems)
+    on_time = [member for member in parsed.members if member.schedule and member.synchronizable]
+    for member in on_time:
+        if isinstance(why := scheduled(member, service().settings.zone), str):
+            yield f"{member.identifier}: only on request: {why}"
 
 
 @nodelist.command()

@@ -3,9 +3,10 @@
 An object is gone only if the pass did not list it and the member answers 404 or 410 for its system metadata. A member
 may break in many ways, so:
 
-* The pass must have seen as many objects as the member itself counts, and more than none. The pass notes each object
-  that it sees, in the database, under the instant at which it began. So an interrupted pass, resumed by another
-  process, is one pass.
+* The pass must have seen more than none of the objects. The pass notes each object that it sees, in the database,
+  under the instant at which it began. So an interrupted pass, resumed by another process, is one pass.
+* It must have seen as many as the member itself counts. Or the member counts more by the same number as after the pass
+  before: it always does, and an index that is being built does not.
 * Before objects are noted as gone, the member must show the metadata of an object that it lists. So a server that
   answers 404 for everything loses nothing.
 * A pass asks for QUESTIONS objects at most. It begins with those that no pass has seen for longest. Objects that are
@@ -60,7 +61,10 @@ class GoneSearch:
         try:
             total = self._total(until)
             seen = self.sightings.seen(self.member_id, began)
-            if not total or seen < total:
+            if not total or not seen:
+                return 0
+            surplus = max(0, total - seen)
+            if self.sightings.surplus(self.member_id, surplus, fence=self.fence) != surplus and surplus:
                 logger.info("%s: the pass saw %s objects of %s: none counts as gone", self.member_id, seen, total)
                 return 0
             pids = self.sightings.unseen(self.member_id, began, QUESTIONS)
@@ -70,8 +74,8 @@ class GoneSearch:
             logger.warning("the search for deleted objects ended early: %s", error)
         return count
 
-    def _total(self, until: datetime) -> int | None:
-        """The number of objects that the member counts before that instant; None where it gives no number."""
+    def _total(self, until: datetime) -> int:
+        """The number of objects that the member counts before that instant."""
         try:
             return self.patience.ask(lambda: self.client.objects(instants.NEVER, until, 0, 1)).total
         except (MemberRefused, Failing) as error:
@@ -80,7 +84,7 @@ class GoneSearch:
         entries, total, _ = self.patience.ask(
             lambda: self.client.objects(instants.NEVER)
         )  # it accepts no parameter but fromDate
-        return sum(entry.modified < until for entry in entries) if len(entries) == total else None
+        return total - sum(entry.modified >= until for entry in entries)
 
     def _portion(self, pids: Sequence[str], began: datetime) -> int:
         """Ask the member for each of these objects, note those that are gone, and return their number.

@@ -1,7 +1,11 @@
 """Synchronize one member: nodelist, window, listing, system metadata, catalog, and at last the nodelist again.
 
 * A window begins `overlap` before the date in the nodelist, and ends `margin` before now. A run does not fetch an
-  object again that the catalog has under the same date. So the overlap costs a listing only.
+  object again that the catalog has under the same date, and whose entry in the listing says the same of its format,
+  size and checksum. So the overlap costs a listing only, and a complete pass finds an object that was replaced without
+  a new date. What no entry shows, such as that it is archived, takes a question for each object.
+* A pass from the beginning of a member, which was reset or never harvested, fetches everything: what was stored before
+  the pass began, and what failed before.
 * The catalog stores each page with its cursor. A failed run resumes at the cursor if the nodelist has the same date as
   when the pass began. Otherwise an operator has reset the member, and the nodelist is right.
 * A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
@@ -28,7 +32,7 @@ from typing import Literal
 from sqlalchemy.exc import SQLAlchemyError
 
 from tasks import instants
-from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, ObjectToFetch, Superseded
+from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Known, ObjectToFetch, Superseded
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import silence
 from tasks.harvest.asked import CHANGES, COMPLETE, SyncRequest
@@ -118,6 +122,8 @@ class _Harvest:
     ends: dict[str, str] = field(default_factory=dict)
     """The end of each pid that was asked for."""
     unreadable: set[UnreadableEntry] = field(default_factory=set)
+    difference: str = ""
+    """Of what the member counts, from what it lists."""
 
     @property
     def member_id(self) -> str:
@@ -156,20 +162,22 @@ class _Harvest:
             (self.listed.last_complete_harvest or instants.NEVER) if complete else self.listed.harvested_until
         )
         until = instants.floor(self.began - timedelta(seconds=self.settings.margin))
-        since, began = self._since(kind, started_from)
-        for page in ListingPages(self.client, since, until, self.settings, self.patience):
+        cursor = self._cursor(kind, started_from)
+        pages = ListingPages(self.client, cursor.position, until, self.settings, self.patience)
+        for page in pages:
             self.check()
             self.total = max(self.total, self.done + page.total)
-            self._page(page.entries, Cursor(kind, started_from, page.cursor, began))
+            self._page(page.entries, cursor._replace(position=page.cursor))
             if page.unreadable:
-                self._leave_out(page.unreadable, began)
+                self._leave_out(page.unreadable, cursor)
+        self.difference = pages.difference
         self._old_failures()
         self.check()
-        if began is not None:
+        if complete:
             search = GoneSearch(
                 self.client, self.sightings, self.settings, self.fence, self.check, self.clock, self.patience
             )
-            self.counts["gone"] = search.gone(began, until)
+            self.counts["gone"] = search.gone(cursor.began, until)
         self.catalog.finish(self.member_id, kind, fence=self.fence)
         newest = self._newest(until)
         self._raise_if_nothing_was_stored()
@@ -198,16 +206,16 @@ class _Harvest:
         newest = self.catalog.newest(self.member_id, until)
         return None if newest is None else instants.floor(newest)
 
-    def _since(self, kind: str, started_from: datetime) -> tuple[datetime, datetime | None]:
-        """The date to list from, and when the pass began, if it is complete."""
+    def _cursor(self, kind: str, started_from: datetime) -> Cursor:
+        """Where the pass goes on, or begins."""
+        is_anew = self.listed.harvested_until <= instants.NEVER
         cursor = self.catalog.cursor(self.member_id, kind)
-        if cursor is not None and cursor.started_from == started_from:
-            return cursor.position, cursor.began
-        if kind == "complete":
-            return instants.NEVER, self.began
-        if started_from <= instants.NEVER:
-            return instants.NEVER, None
-        return started_from - timedelta(seconds=self.settings.overlap), None
+        if cursor is not None and cursor.started_from == started_from and is_anew == (cursor.anew is not None):
+            return cursor
+        since = instants.NEVER
+        if kind != COMPLETE and not is_anew:
+            since = started_from - timedelta(seconds=self.settings.overlap)
+        return Cursor(kind, started_from, since, self.began, self.fence if is_anew else None)
 
     def _page(self, entries: Sequence[ListedObject], cursor: Cursor) -> None:
         for start in range(0, max(len(entries), 1), PORTION):
@@ -215,25 +223,25 @@ class _Harvest:
             known = self.catalog.known(self.member_id, list(latest))
             failing = self.catalog.failing(self.member_id, list(latest))
             targets = []
-            for pid, modified in latest.values():
-                if modified in known.get(pid, ()):
+            for entry in latest.values():
+                if (one := known.get(entry.pid)) and _is_same(entry, one, cursor):
                     self.counts["unchanged"] += 1
-                elif pid in failing and failing[pid][0] == modified:  # the due ones come after the pages
-                    self.counts["postponed"] += failing[pid][1] > self.began
+                elif (failure := failing.get(entry.pid)) and _is_postponed(entry, failure, cursor):
+                    self.counts["postponed"] += failure[1] > self.began  # the due ones come after the pages
                 else:
-                    targets.append(ObjectToFetch(pid, modified))
-            if cursor.began is not None:
+                    targets.append(ObjectToFetch(entry.pid, entry.modified, entry.entry))
+            if cursor.kind == COMPLETE:
                 self.sightings.saw(self.member_id, latest, cursor.began, fence=self.fence)
             self.counts["listed"] += len(latest)
             self.done += len(latest) - len(targets)
             self._save(targets, cursor)
 
-    def _leave_out(self, unreadable: Sequence[UnreadableEntry], began: datetime | None) -> None:
+    def _leave_out(self, unreadable: Sequence[UnreadableEntry], cursor: Cursor) -> None:
         """An entry that names its object is a failure of that object: a later run fetches it by its name."""
         self.unreadable |= {*unreadable}
         named = {pid: f"its entry in the listing: {reason}" for pid, reason in unreadable if pid}
-        if began is not None:
-            self.sightings.saw(self.member_id, named, began, fence=self.fence)
+        if cursor.kind == COMPLETE:
+            self.sightings.saw(self.member_id, named, cursor.began, fence=self.fence)
         failing = self.catalog.failing(self.member_id, list(named))
         new = [Failed(ObjectToFetch(pid, None), reason, None) for pid, reason in named.items() if pid not in failing]
         self._store([], new, None)
@@ -298,11 +306,12 @@ class _Harvest:
             raise self.fetcher.first_error
 
     def _end(self, newest: datetime | None, complete: bool = False) -> SyncResult:
-        error = None
+        faults = [self.difference] if self.difference else []
         if self.unreadable:
             pid, reason = min(self.unreadable)
-            error = f"unreadable entries in its listing: {len(self.unreadable)}, such as {pid!r}: {reason}"
-            logger.warning("%s: %s", self.member_id, error)
+            faults.append(f"unreadable entries in its listing: {len(self.unreadable)}, such as {pid!r}: {reason}")
+            logger.warning("%s: %s", self.member_id, faults[-1])
+        error = "; ".join(faults) or None
         self.catalog.ran(self.member_id, fence=self.fence, now=self.clock(), outcome="succeeded", error=error)
         report = {
             "complete": complete,
@@ -311,3 +320,15 @@ class _Harvest:
             "pids": bounded(self.ends),
         }
         return SyncResult.model_validate({"member": self.member_id, "outcome": "succeeded", **report, **self.counts})
+
+
+def _is_same(entry: ListedObject, known: Known, cursor: Cursor) -> bool:
+    """True if the catalog has the object as it is listed, and nobody wants it anew."""
+    is_new = cursor.anew is None or known.fence >= cursor.anew
+    return is_new and entry.modified in known.dates and entry.entry == known.entry
+
+
+def _is_postponed(entry: ListedObject, failure: tuple[datetime | None, datetime, datetime], cursor: Cursor) -> bool:
+    """True if a later run tries the object again, at its time."""
+    listed, _, failed_at = failure
+    return listed == entry.modified and (cursor.anew is None or failed_at >= cursor.began)

@@ -9,6 +9,9 @@ and reads that date again. This needs a member that lists by date, which the pro
   until one pass agrees with its own total, or two passes agree with each other.
 * Where a member refuses every parameter but fromDate, the client sends that one alone.
 * Where a page takes the member too long, or is too large, this one and all after it are half as large.
+* A member may count more objects than it lists, such as some that the service may not see. So its count is no proof
+  of the contrary: a part is complete where it lists as many as it counts, or where it lists nothing behind them and
+  then the same again. (An object that left the part meanwhile does not come back to its old date.)
 * An entry that cannot be read counts, and is left out. Where a page has no other, the window is paged by offset.
 * Where an entry makes a page no XML, the page is asked for in halves, down to that entry.
 
@@ -23,7 +26,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tasks.harvest.patience import MemberPatience
-from tasks.instants import TICK, floor
+from tasks.instants import TICK, brief, floor
 from tasks.member_node.client import (
     Failing,
     Malformed,
@@ -71,6 +74,9 @@ class ListingPages:
         self._step: PageStep | None = None
         self._spoilt = 0
         self._passed: frozenset[ListedObject] = frozenset()  # entries of the instant at which the last page ended
+        self._longest = -1  # entries on a page so far: a member may have a limit of its own
+        self.difference = ""
+        """The first part of which the member counts more objects than it lists, in words."""
 
     def __iter__(self) -> Iterator[ListingPage]:
         while self._windows:
@@ -88,11 +94,9 @@ class ListingPages:
         fresh = [entry for entry in entries if entry.modified < high and entry not in self._passed]
         page = ListingPage(fresh, low, total - sum(entry in self._passed for entry in entries), unreadable)
         self._passed = frozenset()
-        if listing.number >= total:
+        if listing.number >= total or self._is_all(low, high, listing):
             yield page
             return
-        if not listing.number:
-            raise self._malformed(f"claims {total} objects and lists none")
         ordered = (
             bool(entries)
             and self._by_date
@@ -163,25 +167,56 @@ class ListingPages:
                 return Listing(first.entries + rest.entries, rest.total, first.unreadable + rest.unreadable)
         raise error
 
+    def _is_all(self, low: datetime, high: datetime, listing: Listing) -> bool:
+        """True if there are no more objects, although the member counts some."""
+        number, longest = listing.number, self._longest
+        self._longest = max(longest, number)
+        if not self._sliced:
+            is_all = number < longest
+        elif number >= self._size or number == longest:  # a full page, whose successor is asked for anyway
+            return False
+        else:
+            is_all = self._ends(low, high, number) and self._ask(low, high, 0) == listing
+        if is_all:
+            self._differs(low, high, listing.total, number)
+        return is_all
+
+    def _ends(self, low: datetime, high: datetime, start: int) -> bool:
+        """True if the member lists nothing from this offset on: an empty page, or a refusal of that offset."""
+        try:
+            return not self._ask(low, high, start, count=1).number
+        except MemberRefused as error:
+            if not start or error.status != 400:
+                raise
+            return True
+
+    def _differs(self, low: datetime, high: datetime, counted: int, listed: int) -> None:
+        if listed < counted:
+            words = f"its listing counts {counted} objects and has {listed}, from {brief(low)} on"
+            self.difference = self.difference or words
+
     def _missed(self, step: PageStep, listing: Listing) -> bool:
         """True if the part just passed holds unseen objects. Asks the member only if the remainder shrank."""
         if listing.total >= step.remainder:
             return False
         if not self._sliced:  # then no part can be asked for alone
             raise self._malformed("lists neither by date nor in slices")
-        return self._ask(step.low, step.high, 0, count=1).total > step.seen
+        return not self._ends(step.low, step.high, step.seen)
 
     def _instant(self, low: datetime, high: datetime) -> Iterator[ListingPage]:
         before: set[str] | None = None
         for _ in range(PASSES):
-            pids, total = yield from self._offsets(low, high)
+            pids, total, listed = yield from self._offsets(low, high)
             if total is not None and (len(pids) == total or pids == before):
+                self._differs(low, high, total, listed)
                 return
             before = pids
         raise self._malformed(f"keeps changing: {PASSES} passes over one instant, {low}, disagree")
 
-    def _offsets(self, low: datetime, high: datetime) -> Generator[ListingPage, None, tuple[set[str], int | None]]:
-        """Page through the instant once. Returns the pids and their total; None for a total that changed on the way."""
+    def _offsets(self, low: datetime, high: datetime) -> Generator[ListingPage, None, tuple[set[str], int | None, int]]:
+        """Page through the instant once. Returns the pids, the total (None where it changed on the way), and how many
+        entries were listed.
+        """
         pids: set[str] = set()
         start, total, before = 0, None, list[ListedObject]()
         while True:
@@ -189,10 +224,10 @@ class ListingPages:
                 listing = self._ask(low, high, start)
             except MemberRefused as error:
                 if start and error.status == 400:
-                    return pids, None  # the total fell below the offset
+                    return pids, total, start  # fewer objects than it counted, now or ever
                 raise
             if total is not None and listing.total != total:
-                return pids, None
+                return pids, None, start
             if listing.entries and listing.entries == before:
                 raise self._malformed(f"lists the same {len(before)} objects from start={start} as before")
             total, before = listing.total, listing.entries
@@ -200,10 +235,8 @@ class ListingPages:
             pids.update(entry.pid for entry in before)
             pids.update(f"{start} {place}" for place, _ in enumerate(listing.unreadable))
             start += listing.number
-            if start >= total:
-                return pids, total
-            if not listing.number:
-                return pids, None
+            if start >= total or not listing.number:
+                return pids, total, start
 
     def _malformed(self, message: str) -> Malformed:
         return Malformed(message, self._client.member.identifier, f"{self._client.member.base_url}/object")

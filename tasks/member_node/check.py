@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tasks import instants
-from tasks.member_node.client import MemberNode, MemberNodeError, MemberUnreachable
+from tasks.member_node.client import NOT_THERE, MemberNode, MemberNodeError, MemberUnreachable
 from tasks.member_node.member import Member, Service
 from tasks.settings import Access, Settings
 
@@ -47,7 +47,10 @@ def look(url: str, settings: Settings, expected: str = NOBODY) -> Iterator[Check
 
 
 def describe(base: str, settings: Settings, expected: str) -> Member:
-    """The member as it describes itself, in the newest API that it speaks."""
+    """The member as it describes itself, in the newest API that it speaks.
+
+    Raises the error of v2 where the description in v1 says that it speaks v2, or where v1 has none either.
+    """
     guess = Member(
         identifier=expected,
         name="unknown",
@@ -65,7 +68,14 @@ def describe(base: str, settings: Settings, expected: str) -> Member:
         except MemberNodeError as error:
             if error.status is None:
                 raise
-        return v1.describe()
+            truth = error
+        try:
+            described = v1.describe()
+        except MemberNodeError as error:
+            raise error if truth.status in NOT_THERE else truth from None
+        if described.api == "v2":
+            raise truth
+        return described
 
 
 def differences(address: str, named: str) -> list[str]:
@@ -101,8 +111,9 @@ def schedule(member: Member, settings: Settings) -> Check:
         return Check("schedule", False, str(error))
     if times is None:
         return Check("schedule", False, "it names none: it would be synchronized only on request")
-    text = " ".join(member.schedule.parts) if member.schedule else ""
-    return Check("schedule", True, f"{text}, next at {times.next(instants.now())}")
+    if (following := times.next(instants.now())) is None:
+        return Check("schedule", False, f"{times.expression} comes never again: such as 30 February, or a past year")
+    return Check("schedule", True, f"{times.expression}, next at {following}")
 
 
 def serve(client: MemberNode, settings: Settings) -> Iterator[Check]:

@@ -153,6 +153,17 @@ class Member(_MemberPart):
         return _write(self, version, tag)
 
 
+def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
+    """The member's schedule, or the reason why no beat will synchronize it."""
+    try:
+        schedule = member.quartz(zone)
+    except ValueError as error:
+        return str(error)
+    if schedule is None:
+        return "the nodelist has no schedule for it"
+    return schedule if schedule.next(instants.now()) else f"its schedule {schedule.expression} comes never again"
+
+
 def _texts(element: etree._Element, tag: str) -> list[JsonValue]:
     texts = map(safe_xml.value, element.findall(tag))
     return [None if text is None else text.strip() for text in texts]

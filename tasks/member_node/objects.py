@@ -1,5 +1,6 @@
 """A member's answers about its objects: the entries of a listing, and system metadata."""
 
+import hashlib
 from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
@@ -15,8 +16,11 @@ GREATEST = 2**63 - 1
 
 
 class ListedObject(NamedTuple):
+    """`entry`: a checksum of what its entry says besides the date."""
+
     pid: str
     modified: datetime
+    entry: str
 
 
 class UnreadableEntry(NamedTuple):
@@ -73,7 +77,7 @@ def read_listing(chunks: Iterable[bytes]) -> Listing:
     try:
         for info in safe_xml.stream(chunks, root=root, tag="objectInfo"):
             try:
-                entries.append(ListedObject(safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified")))
+                entries.append(_listed(info))
             except Unreadable as error:
                 unreadable.append(UnreadableEntry((safe_xml.value(info, "identifier") or "").strip(), str(error)))
     except Spoilt as error:
@@ -104,6 +108,20 @@ def read_system_metadata(body: bytes, pid: str) -> SystemMetadata:
         obsoleted_by=safe_xml.value(root, "obsoletedBy"),
         document=body,
     )
+
+
+def entry_of(format_id: str, size: str, checksum: str, algorithm: str) -> str:
+    """A checksum of what an object's entry says besides its date."""
+    text = "\n".join((format_id.strip(), size.strip(), checksum.strip().lower(), algorithm.strip().upper()))
+    return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
+
+
+def _listed(info: etree._Element) -> ListedObject:
+    pid, modified = safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified")
+    format_id, size = (info.findtext(name) or "" for name in ("formatId", "size"))
+    checksum = info.find("checksum")
+    said = ("", "") if checksum is None else (checksum.text or "", checksum.get("algorithm", ""))
+    return ListedObject(pid, modified, entry_of(format_id, size, *said))
 
 
 def _expect(root: etree._Element, name: str) -> None:

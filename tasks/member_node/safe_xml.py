@@ -44,6 +44,12 @@ def parse(body: bytes, *, whole: bool = False) -> etree._Element:
     return root
 
 
+def same(this: bytes, other: bytes) -> bool:
+    """True if both say the same: prefixes, attributes' order and blanks between elements do not count."""
+    texts = (etree.canonicalize(parse(body), strip_text=True, rewrite_prefixes=True) for body in (this, other))
+    return len({*texts}) == 1
+
+
 def stream(chunks: Iterable[bytes], *, root: Callable[[etree._Element], None], tag: str) -> Iterable[etree._Element]:
     """Yield each element named `tag` as it arrives, and free it before the next. `root` sees the root first."""
     parser = etree.XMLPullParser(events=("start", "end"), **_OPTIONS)

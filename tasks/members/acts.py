@@ -66,6 +66,8 @@ def add(described: Member, **acting: Unpack[Acting]) -> ActReport:
     def to(before: Listed | None) -> Listed:
         if before is not None:
             raise ValueError(f"not added: {identifier} is already in the list, at {before.member.base_url}")
+        if another := service().nodelist.another(identifier, described.subjects):
+            raise ValueError(f"not added: {another}")
         return Listed(member=Dates().put_on(described), approved=False)
 
     done = _done(f"{identifier} is in the list", _change("add", "added", identifier, to, acting), approved=False)
@@ -101,7 +103,7 @@ def _set_approved(verb: str, did: str, member: str, approved: bool, acting: Acti
 
 @refuses_viewers
 def reset(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Harvest a member from its beginning again, at its next synchronization."""
+    """Fetch all objects of a member anew, whatever their dates, at its next synchronization."""
     why, by = _said(acting)
     try:
         far = service().nodelist.reset(member, f"reset: {why}", by, _act("reset", member, acting))
@@ -143,6 +145,8 @@ def accept(member: str, fields: Sequence[str] = (), **acting: Unpack[Acting]) ->
             if changes.value(described, field) != proposal["before"]:
                 raise ValueError(f"the list's {field} was changed meanwhile: coordinator members refresh {member}")
             described = changes.put(described, field, proposal["after"])
+        if "subjects" in chosen and (another := service().nodelist.another(member, described.subjects)):
+            raise ValueError(f"not accepted: {another}. To leave it out: coordinator members refuse {member} subjects")
         return listed.model_copy(update={"member": described})
 
     far = service().nodelist.change(member, to, why=f"accepted: {why}", by=by)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from typing import cast
 
 from coordinator import CoordinatorError, UnknownEntry
 from coordinator.diagnosis.cause import Cause, Why
@@ -17,9 +18,10 @@ from tasks.app import coordinator
 from tasks.catalog.catalog import MemberSummary
 from tasks.catalog.former import former
 from tasks.documents.copy import Copy
-from tasks.nodelist.entries import KEPT, Proposal
+from tasks.member_node.member import scheduled
+from tasks.nodelist.entries import KEPT, Kept, Proposal
 from tasks.nodelist.stores import Listed
-from tasks.schedules import lane_of, scheduled
+from tasks.schedules import lane_of
 from tasks.service import Holdings, service
 
 _UNAPPROVED = "it is not approved"
@@ -28,19 +30,30 @@ CODES: Codes = {
     "member.unscheduled": ("has no ticks: {unscheduled}", ""),
     "member.silent": ("did not answer, and is left alone until {until:at}", "member-refresh id"),
     "member.failed": ("failed in its last run: {error}", ""),
+    "member.listing": ("was harvested, and its listing has faults: {error}", ""),
     "member.objects": (
         "has objects that could not be harvested: {failures:counts}",
+        "coordinator catalog {id:sh} --failed",
+    ),
+    "member.slashes": (
+        "shows none of its {count} pids with a slash (404): does its server refuse %2F, as Apache does without "
+        "`AllowEncodedSlashes NoDecode`, or does a proxy before it decode that?",
         "coordinator catalog {id:sh} --failed",
     ),
     "member.proposes": (
         "proposes another {field}: {before} → {after}",
         "coordinator members accept {id:sh} {field} --why TEXT",
     ),
+    "member.undescribed": (
+        "has a description of its own that could not be read: {error}",
+        "coordinator members refresh {id:sh}",
+    ),
     "member.unseen": (
         "is seen by no beat since it came into the list",
         "celery -A tasks beat -S coordinator.scheduler.Scheduler",
     ),
 }
+FEW = 3  # pids, from which on they show a habit of a server
 SHOWN = 500  # characters of a value in a cause or in the audit trail
 
 
@@ -55,9 +68,10 @@ class UnknownMember(CoordinatorError, LookupError):
 class Condition:
     """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
 
-    `failures`: failed objects by reason. `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks.
-    `left_alone_until`: ticks do nothing until then, since it did not answer. `proposes`: changes by
-    field that its own description asks for, and that wait for an operator.
+    `failures`: failed objects by reason. `slashes`: pids with a slash, where the member finds none of these.
+    `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks. `left_alone_until`: ticks do nothing
+    until then, since it did not answer. `proposes`: changes by field that its own description asks for, and that wait
+    for an operator. `undescribed`: why that could not be read.
     """
 
     member: str
@@ -69,6 +83,7 @@ class Condition:
     gone: int
     failed: int
     failures: dict[str, int]
+    slashes: int
     next_tick: datetime | None
     unscheduled: str | None
     left_alone_until: datetime | None
@@ -76,6 +91,7 @@ class Condition:
     outcome: str | None
     error: str | None
     proposes: dict[str, Proposal]
+    undescribed: str | None
 
 
 def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
@@ -110,6 +126,7 @@ def _condition_of(
         gone=summary.gone,
         failed=summary.failed,
         failures=dict(Counter(summary.reasons).most_common()),
+        slashes=summary.slashes if summary.slashes >= FEW else 0,
         next_tick=None if obstacle else tick,
         unscheduled=schedule if isinstance(schedule, str) and not obstacle else None,
         left_alone_until=alone if alone and alone > instants.now() else None,
@@ -117,6 +134,7 @@ def _condition_of(
         outcome=summary.outcome,
         error=summary.error,
         proposes=proposals(member_id, copy) if listed else {},
+        undescribed=kept_of(member_id, copy).get("undescribed"),
     )
 
 
@@ -129,8 +147,12 @@ def obstacle_of(listed: Listed | None) -> str | None:
 
 def proposals(member_id: str, copy: Copy, *, refused: bool = False) -> dict[str, Proposal]:
     """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
-    known: dict[str, Proposal] = (copy.value(KEPT + member_id) or {}).get("proposals", {})
+    known = kept_of(member_id, copy).get("proposals", {})
     return {field: proposal for field, proposal in known.items() if refused or "refused" not in proposal}
+
+
+def kept_of(member_id: str, copy: Copy) -> Kept:
+    return cast(Kept, copy.value(KEPT + member_id) or {})
 
 
 def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
@@ -163,7 +185,10 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
         "member.obstacle": {"obstacle": shown.obstacle, "waits": member if shown.obstacle == _UNAPPROVED else None},
         "member.unscheduled": {"unscheduled": shown.unscheduled},
         "member.silent": {"until": until.isoformat() if until else None},
-        "member.failed": {"error": shown.error},
+        "member.failed": {"error": shown.error if shown.outcome == "failed" else None},
+        "member.listing": {"error": shown.error if shown.outcome == "succeeded" else None},
+        "member.undescribed": {"error": shown.undescribed},
+        "member.slashes": {"count": shown.slashes},
         "member.objects": {"failed": shown.failed, "failures": dict(shown.failures)},
     }
     for code, facts in about.items():

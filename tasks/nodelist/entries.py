@@ -2,8 +2,8 @@
 
     member/<id>   the member itself, and whether it is approved; operators and refreshes change it
     dates/<id>    until when it was harvested; syncs change it, under their fence
-    kept/<id>     what no permanent store has a place for: the checksum of the member's token, and the changes that it
-                  proposes (tasks/description.py)
+    kept/<id>     what no permanent store has a place for: the checksum of the member's token, the changes that it
+                  proposes, or why its description could not be read (tasks/description.py)
 
 So a sync and an operator never change the same entry.
 """
@@ -35,10 +35,13 @@ class Proposal(TypedDict):
 
 
 class Kept(TypedDict, total=False):
-    """What is kept of a member. `token`: SHA-256, in hexadecimal digits. `proposals`: by field."""
+    """What is kept of a member. `token`: SHA-256, in hexadecimal digits. `proposals`: by field. `undescribed`: why its
+    own description could not be read.
+    """
 
     token: str
     proposals: dict[str, Proposal]
+    undescribed: str
 
 
 NOBODY: Changes = {MEMBER: None}

@@ -5,7 +5,7 @@ away. A first refresh of an empty store commits that the list is empty; from the
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from tasks.documents.copy import Copy
 from tasks.documents.document import Document
 from tasks.documents.errors import Changed, StaleFence
 from tasks.member_node.member import Member
+from tasks.member_node.subjects import of_another
 from tasks.nodelist.entries import (
     DATED,
     KEPT,
@@ -159,6 +160,13 @@ class ReplicatedNodelist:
         """The members that have a token, by its SHA-256."""
         entries: dict[str, Kept] = self.document.read().entries(KEPT)
         return {kept.get("token", ""): entry.removeprefix(KEPT) for entry, kept in entries.items()}
+
+    def another(self, member_id: str, subjects: Iterable[str]) -> str:
+        """Why the member may not have these subjects: another has one of them. Empty where none has."""
+        others = {name: one.member.subjects for name, one in self.listed().items() if name != member_id}
+        if (shared := of_another(subjects, others)) is None:
+            return ""
+        return f"{shared[1]} has the subject {shared[0]}, and what two members name lets neither in"
 
     def keep(
         self, member_id: str, to: Callable[[Kept], Kept], *, why: str, by: str | None = None, act: str = ""

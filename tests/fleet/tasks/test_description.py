@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from coordinator import Job
-from examples.demo.member_server import MemberServer
+from examples.demo.member_server import MemberServer, failure
 from tasks.member_node.member import MemberSchedule, Property
 from tests.fleet.tasks.conftest import Members
 from tests.fleet.tasks.service import Service
@@ -126,6 +126,35 @@ def test_a_proposal_upon_what_the_list_no_longer_says_is_not_taken(service: Serv
     told(service.call(*IMPORT, document(service.folder, new, listed(service, b))))
     assert "was changed meanwhile" in refused(service.call("members", "accept", a, *WHY))
     assert (read(service, a).result or {})["waiting"] == ["subjects"]
+
+
+def test_a_description_that_cannot_be_read_is_told_at_the_member_until_it_can(
+    service: Service, members: Members
+) -> None:
+    a, _ = ids(members)
+    says(members[0], replicate=True)
+    read(service, a)
+    members[0].hook = lambda request: failure(500, "Broken", "no words") if request.path == ("node",) else None
+    assert read(service, a).state == "failed"
+    reason = f"{a}: answers 500 Broken: no words ({members[0].member.base_url}/v2/node)"
+    assert condition(service, a)["undescribed"] == reason
+    assert f"could not be read: {reason}" in told(service.call("why", "--member", a))
+    assert [*condition(service, a)["proposes"]] == ["replicate"]
+    members[0].hook = lambda request: None
+    read(service, a)
+    assert condition(service, a)["undescribed"] is None
+
+
+def test_the_subject_of_another_member_is_not_accepted(service: Service, members: Members) -> None:
+    a, b = ids(members)
+    says(members[1], subjects=("CN=b,DC=org",))
+    read(service, b)
+    told(service.call("members", "accept", b, *WHY))
+    says(members[0], subjects=("cn=b, dc=org",), replicate=True)
+    assert (read(service, a).result or {})["waiting"] == ["replicate", "subjects"]
+    said = refused(service.call("members", "accept", a, *WHY))
+    assert f"not accepted: {b} has the subject cn=b, dc=org, and what two members name lets neither in" in said
+    assert listed(service, a).subjects == ()
 
 
 def test_a_schedule_that_fires_too_often_and_one_that_is_none_wait(service: Service, members: Members) -> None:

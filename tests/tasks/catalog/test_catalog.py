@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy.exc import DataError
@@ -32,20 +32,24 @@ def failed(pid: str, seconds: float = 0) -> Failed:
     return Failed(ObjectToFetch(pid, at(seconds)), "no such thing", 404)
 
 
+def dates(catalog: Catalog, pids: Sequence[str]) -> dict[str, set[datetime]]:
+    return {pid: known.dates for pid, known in catalog.known(M, pids).items()}
+
+
 def test_a_page_and_its_cursor_are_there_together(catalog: Catalog) -> None:
-    cursor = Cursor("increment", at(-60), at(1))
+    cursor = Cursor("increment", at(-60), at(1), at(3))
     catalog.store(M, fence=1, fetched=fetched(["a", "ü/?#%"]), cursor=cursor, now=at(9))
     assert catalog.cursor(M, "increment") == cursor
     assert catalog.cursor(M, "complete") is None
     assert [row["pid"] for row in catalog.objects(M)] == ["a", "ü/?#%"]
     assert b"systemMetadata" in (catalog.document(M, "a") or b"")
-    assert catalog.known(M, ["a", "b"]) == {"a": {at(0)}}
+    assert dates(catalog, ["a", "b"]) == {"a": {at(0)}}
     assert catalog.objects("urn:node:other") == []
 
 
 def test_a_stale_fence_writes_nothing_at_all(catalog: Catalog) -> None:
-    catalog.store(M, fence=5, fetched=fetched(["a"]), cursor=Cursor("increment", at(0), at(1)), now=at(9))
-    late = Cursor("increment", at(0), at(2))
+    catalog.store(M, fence=5, fetched=fetched(["a"]), cursor=Cursor("increment", at(0), at(1), at(3)), now=at(9))
+    late = Cursor("increment", at(0), at(2), at(3))
     with pytest.raises(Superseded) as refused:
         catalog.store(M, fence=4, fetched=fetched(["a", "b"], 7), failed=[failed("c")], cursor=late, now=at(9))
     assert (refused.value.member, refused.value.fence, refused.value.seen) == (M, 4, 5)
@@ -53,9 +57,9 @@ def test_a_stale_fence_writes_nothing_at_all(catalog: Catalog) -> None:
         catalog.finish(M, "increment", fence=4)
     with pytest.raises(Superseded):
         catalog.ran(M, fence=4, now=at(9), outcome="failed")
-    assert catalog.known(M, ["a", "b"]) == {"a": {at(0)}}
+    assert dates(catalog, ["a", "b"]) == {"a": {at(0)}}
     assert catalog.failed(M) == []
-    assert catalog.cursor(M, "increment") == Cursor("increment", at(0), at(1))
+    assert catalog.cursor(M, "increment") == Cursor("increment", at(0), at(1), at(3))
     assert catalog.summary(M).outcome is None
 
 
@@ -70,7 +74,7 @@ def test_a_broken_row_takes_its_whole_page_with_it(catalog: Catalog) -> None:
     good, bad = fetched(["a", "b"])
     broken = bad._replace(metadata=bad.metadata._replace(size=2**70))
     with pytest.raises((OverflowError, DataError)):
-        catalog.store(M, fence=1, fetched=[good, broken], cursor=Cursor("increment", at(0), at(1)), now=at(9))
+        catalog.store(M, fence=1, fetched=[good, broken], cursor=Cursor("increment", at(0), at(1), at(3)), now=at(9))
     assert catalog.objects(M) == []
     assert catalog.cursor(M, "increment") is None
 
@@ -82,7 +86,7 @@ def test_a_failure_waits_longer_each_time_and_is_new_only_once(catalog: Catalog)
         [failure] = catalog.failed(M)
         assert (failure.tries, failure.reason, failure.status, failure.failed_at) == (number, "no such thing", 404, now)
         delays.append((failure.next_try - now).total_seconds())
-        assert catalog.failing(M, ["a"]) == {"a": (at(0), failure.next_try)}
+        assert catalog.failing(M, ["a"]) == {"a": (at(0), failure.next_try, failure.failed_at)}
         assert catalog.due(M, failure.next_try - timedelta(seconds=1), 10) == []
         now = failure.next_try
         assert catalog.due(M, now, 10) == [ObjectToFetch("a", at(0))]
@@ -130,7 +134,7 @@ def test_of_two_holders_at_once_the_greater_fence_has_the_last_word(catalog: Cat
             refused.append(fence)
 
     in_threads(write, (3, 1, 2))
-    assert catalog.known(M, ["a"]) == {"a": {at(3019)}}
+    assert dates(catalog, ["a"]) == {"a": {at(3019)}}
     assert 3 not in refused
 
 
@@ -153,7 +157,7 @@ def test_one_identifier_that_cannot_be_kept_takes_nothing_with_it(
 def test_a_purge_that_breaks_off_is_ended_by_the_next_and_no_late_writer_brings_anything_back(catalog: Catalog) -> None:
     pids, other = [f"p{number:04d}" for number in range(600)], "urn:node:other"
     for member in (M, other):
-        cursor = Cursor("increment", at(-60), at(1))
+        cursor = Cursor("increment", at(-60), at(1), at(3))
         catalog.store(member, fence=1, fetched=fetched(pids), failed=[failed("f")], cursor=cursor, now=at(9))
         Sightings(catalog.engine).judge(member, missing=["p0599"], asked=pids, began=at(5), fence=1, now=at(9))
     assert former(catalog, [other]) == [M]

@@ -30,6 +30,16 @@ def archived(item: Fetched) -> Fetched:
     return item._replace(metadata=item.metadata._replace(archived=True))
 
 
+def test_metadata_that_says_the_same_in_another_form_makes_no_event_and_other_words_do(
+    catalog: Catalog, events: ObjectEvents
+) -> None:
+    [item] = fetched(["a"])
+    same = item.metadata.document.replace(b"d1:", b"ns7:").replace(b":d1", b":ns7").replace(b"<size>", b"\n  <size>")
+    for text in (item.metadata.document, same, same.replace(b"CN=Loopback", b"CN=Another")):
+        catalog.store(M, fence=1, fetched=[item._replace(metadata=item.metadata._replace(document=text))], now=at(9))
+    assert kinds(events.after(0)) == [(1, "a", "new"), (2, "a", "changed")]
+
+
 def test_what_becomes_of_an_object_is_an_event_and_what_leaves_it_as_it_is_makes_none(
     catalog: Catalog, events: ObjectEvents
 ) -> None:

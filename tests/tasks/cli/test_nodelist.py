@@ -45,6 +45,14 @@ def test_a_member_that_no_beat_synchronizes_is_shown_with_the_reason(run: Run, t
     shown = told(run("members"))
     assert "not scheduled: seconds '77': 77 is not a value of this field" in shown
     assert "not scheduled: the nodelist has no schedule for it" in shown
+    for never in ({"mday": "30", "mon": "2"}, {"mday": "31", "mon": "4,6,SEP"}, {"year": "2020"}):
+        late = river.schedule.model_copy(update={"wday": "?", "mday": "*"} | never)
+        done = run(*IMPORT, document(tmp_path, river.model_copy(update={"schedule": late})))
+        assert f"{river.identifier}: only on request: its schedule " in done.stderr
+        assert "comes never again" in told(run("members"))
+    (found,) = (one for one in json.loads(run("doctor", "--json").stdout)["findings"] if "unscheduled" in one["code"])
+    assert found["thing"] == f"member {river.identifier}"
+    assert found["message"].endswith(" 2020 comes never again")
     told(run(*IMPORT, document(tmp_path, river)))
     (member,) = json.loads(told(run("nodelist", "show", "--json")))["members"]
     assert member["synchronized"] == "yes"

@@ -8,7 +8,7 @@ from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.catalog.catalog import Failed, ObjectToFetch, Superseded
 from tasks.harvest.fetcher import Stalled
 from tasks.member_node.client import NOT_THERE, MemberNodeError, MemberRefused, MemberTimedOut
-from tests.tasks.conftest import Federation, OneMember, at
+from tests.tasks.conftest import IN_BOTH, Federation, OneMember, at
 from tests.tasks.faults import FAULTS, NAMES, Fault, faulty, says
 
 
@@ -315,3 +315,25 @@ def test_one_hanging_member_does_not_hold_another_back(federation: Federation) -
     assert ended == [MemberTimedOut]
     assert federation.catalog.summary("urn:node:mnHanging").outcome == "failed"
     assert federation.catalog.summary(federation.member_id).outcome == "succeeded"
+
+
+@IN_BOTH
+@pytest.mark.parametrize("stored", [False, True], ids=["none is found", "one is found"])
+def test_failures_of_one_kind_are_one_with_an_example_and_pids_that_a_server_cuts_at_a_slash_are_counted(
+    federation: Federation, stored: bool
+) -> None:
+    federation.server.fill(20, first=at(0))
+    federation.server.fill(1, first=at(0), prefix="plain")
+
+    def cut(request: Request) -> Reply | None:
+        if request.path[0] == "meta" and "/" in request.path[1] and not (stored and request.path[1].endswith("3")):
+            return failure(404, "NotFound", f"no {request.path[1]!r} at {federation.server.member.base_url}/x in 3.7 s")
+        return None
+
+    federation.server.hook = cut
+    federation.harvest()
+    summary = federation.catalog.summary(federation.member_id)
+    (failed, count), *others = summary.reasons.items()
+    assert not others
+    assert (failed, count) == ("answers 404 NotFound: no 'PID' at  in N.N s (such as doi:10.5/000000)", 20 - 2 * stored)
+    assert summary.slashes == (0 if stored else 20)

@@ -12,6 +12,7 @@ from tasks.harvest import gone
 from tasks.member_node.client import Failing
 from tests.tasks.conftest import IN_BOTH, Federation, at
 from tests.tasks.faults import Fault, always, faulty, says
+from tests.tasks.harvest.test_listing import counting
 
 A, B, C = (f"doi:10.5/{number:06d}" for number in (3, 7, 11))
 
@@ -121,6 +122,31 @@ def test_a_pass_that_saw_less_than_the_member_counts_marks_nothing_and_asks_for_
     federation.server.hook = lambda request: asked.append(request.path[0]) or short(request)
     assert federation.harvest(complete=True).gone == 0
     assert "meta" not in asked
+
+
+@IN_BOTH
+def test_where_a_member_always_counts_one_more_than_it_lists_the_second_pass_knows_it_and_marks_what_is_gone(
+    federation: Federation,
+) -> None:
+    harvested(federation)
+    federation.server.hook = counting(federation.server, 1)
+    assert [federation.harvest(complete=True).gone for _ in range(2)] == [0, 2]
+    assert gone_of(federation) == {A, B}
+    summary = federation.catalog.summary(federation.member_id)
+    assert (summary.outcome, summary.error and summary.error.partition(",")[0]) == (
+        "succeeded",
+        "its listing counts 29 objects and has 28",
+    )
+    federation.server.remove(C)
+    federation.server.hook = counting(federation.server, 2)
+    assert federation.harvest(complete=True).gone == 0  # it may have lost something else
+    assert federation.harvest(complete=True).gone == 1
+
+
+def test_a_member_that_lists_nothing_of_what_it_counts_loses_nothing(federation: Federation) -> None:
+    harvested(federation)
+    federation.server.hook = lambda request: listing([], 0, 28) if request.path[0] == "object" else says(404)(request)
+    assert [federation.harvest(complete=True).gone for _ in range(2)] == [0, 0]
 
 
 def test_an_empty_list_is_no_proof(federation: Federation) -> None:

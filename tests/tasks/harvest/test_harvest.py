@@ -8,10 +8,11 @@ import pytest
 from examples.demo.member_server import Reply, Request, system_metadata
 from tasks import instants
 from tasks.catalog.catalog import ObjectToFetch
+from tasks.catalog.events import ObjectEvents
 from tasks.harvest.fetcher import AHEAD, Fetcher
 from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
-from tests.tasks.conftest import Federation, at
+from tests.tasks.conftest import IN_BOTH, Federation, at
 from tests.tasks.faults import AWKWARD, faulty, says
 
 
@@ -146,6 +147,87 @@ def test_a_reset_makes_the_next_harvest_begin_at_the_beginning(federation: Feder
         federation.nodelist.reset()
     federation.harvest()
     assert federation.harvested == federation.server.pids
+
+
+def without_a_date(federation: Federation, pid: str, format_id: str = "text/csv") -> None:
+    """The member changes the metadata of an object, and not its date; a listing shows another format."""
+
+    def changed(request: Request) -> Reply | None:
+        if request.path[0] not in ("object", "meta") or (request.path[0] == "meta" and request.path[1] != pid):
+            return None
+        body = federation.server._list(request) if request.path[0] == "object" else system_metadata(pid, at(7))
+        assert isinstance(body.body, bytes)
+        head, here, rest = body.body.partition(f"<identifier>{pid}".encode())
+        rest = rest.replace(b"text/csv", format_id.encode(), 1).replace(b"CN=Loopback", b"CN=Another", 1)
+        return body._replace(body=head + here + rest)
+
+    federation.server.hook = changed
+
+
+def changes(federation: Federation) -> list[tuple[str, str]]:
+    """The events of objects, but for those of the first harvest."""
+    events = ObjectEvents(federation.catalog.engine).after(0)
+    return [(event.pid, event.kind) for event in events if event.kind != "new"]
+
+
+@IN_BOTH
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_reset_reads_everything_anew_and_only_what_is_another_makes_an_event(
+    federation: Federation, complete: bool
+) -> None:
+    federation.server.fill(30, first=at(0))
+    faulty(federation.server, says(404), meta={"doi:10.5/000003"})
+    federation.harvest()
+    pid = "doi:10.5/000007"
+    without_a_date(federation, pid)
+    assert federation.harvest(complete=True).stored == 0  # no listing shows it
+    federation.nodelist.reset()
+    outcome = federation.harvest(complete=complete)
+    assert (outcome.stored, outcome.failed, outcome.postponed) == (30, 0, 0)
+    assert b"CN=Another" in (federation.catalog.document(federation.member_id, pid) or b"")
+    assert changes(federation) == [(pid, "changed")]
+    assert federation.harvest().stored == federation.harvest(complete=True).stored == 0
+
+
+def test_a_reset_whose_pass_breaks_off_goes_on_and_fetches_each_object_once(federation: Federation) -> None:
+    federation.server.fill(450, first=at(0))
+    federation.harvest()
+    federation.nodelist.reset()
+    first = faulty(federation.server, says(500), listings=3)
+    with pytest.raises(Failing):
+        federation.harvest()
+    rest = faulty(federation.server, says(500))
+    assert federation.harvest().outcome == "succeeded"
+    assert {count for path, count in (first + rest).items() if path.startswith("meta")} == {1}
+
+
+@IN_BOTH
+@pytest.mark.parametrize("complete", [False, True])
+def test_an_object_that_was_replaced_without_a_new_date_is_found_by_its_entry(
+    federation: Federation, complete: bool
+) -> None:
+    federation.server.fill(30, first=at(0))
+    federation.harvest()
+    pid = "doi:10.5/000007"
+    without_a_date(federation, pid, "text/xml")
+    assert federation.harvest(complete=complete).stored == 1
+    assert changes(federation) == [(pid, "changed")]
+    assert federation.harvest(complete=True).stored == 0
+
+
+def test_a_member_whose_listing_says_otherwise_than_its_metadata_is_fetched_once(federation: Federation) -> None:
+    federation.server.fill(30, first=at(0))
+    federation.harvest(pids=["doi:10.5/000003"])
+
+    def otherwise(request: Request) -> Reply | None:
+        if request.path[0] != "object":
+            return None
+        body = federation.server._list(request).body
+        assert isinstance(body, bytes)
+        return Reply(body.replace(b"text/csv", b"application/octet-stream"))
+
+    federation.server.hook = otherwise
+    assert [federation.harvest(complete=True).stored for _ in range(2)] == [30, 0]
 
 
 def test_a_reset_while_a_harvest_runs_is_not_undone_by_it(federation: Federation) -> None:

@@ -1,5 +1,6 @@
 """A member is listed completely, however it lists. Each test is a member with a habit of its own."""
 
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from examples.demo import member_server
-from examples.demo.member_server import MemberServer, Reply, Request, failure
+from examples.demo.member_server import Hook, MemberServer, Reply, Request, failure
 from tasks import instants
 from tasks.harvest.listing import ListingPage, ListingPages
 from tasks.harvest.patience import MemberPatience
@@ -239,10 +240,90 @@ def test_a_member_without_slicing_and_without_order_is_an_error(server: MemberSe
         list(pages(server, settings))
 
 
-def test_a_member_that_lists_nothing_of_something_is_an_error(server: MemberServer, settings: Settings) -> None:
-    server.hook = lambda request: member_server.listing([], 0, 7)
-    with pytest.raises(Malformed, match="claims 7 objects and lists none"):
-        list(pages(server, settings))
+@pytest.mark.parametrize("end", ["an empty page", "a refusal"])
+@pytest.mark.parametrize("habit", ["one a second", "on one instant", "in no order", "seven at most"])
+@pytest.mark.parametrize("many", [0, 1, 100, 250])
+def test_a_member_that_counts_more_objects_than_it_has_is_listed_and_both_numbers_are_told(
+    settings: Settings, many: int, habit: str, end: str
+) -> None:
+    def arrange(entries: list[tuple[datetime, str]]) -> list[tuple[datetime, str]]:
+        return sorted(entries, key=lambda entry: zlib.crc32(entry[1].encode())) if habit == "in no order" else entries
+
+    with member(arrange) as server:
+        server.fill(many, first=at(0), step=timedelta(seconds=habit != "on one instant"))
+        server.hook = counting(server, 1, most=7 if habit == "seven at most" else 100, end=end)
+        with MemberNode(server.member, settings) as client:
+            listing = ListingPages(client, at(-10), at(100_000), settings, MemberPatience(client, settings))
+            assert pids(iter(listing)) == server.pids
+        counted, listed = map(int, re.findall(r"counts (\d+) objects and has (\d+), from 2", listing.difference)[0])
+        assert counted == listed + 1 <= many + 1
+
+
+def counting(server: MemberServer, more: int, *, most: int = 100, end: str = "an empty page") -> Hook:
+    """A member that counts so many objects more than it has, whatever it is asked for."""
+
+    def count(request: Request) -> Reply | None:
+        if request.path[0] != "object":
+            return None
+        sliced, query = end != "no slicing", request.query
+        if not sliced and len(query) > 1:
+            return failure(400, "InvalidRequest", "unsupported parameter")
+        until = instants.parse(query["toDate"]) if sliced else at(100_000)
+        found, start = server.entries(instants.parse(query["fromDate"]), until), int(query.get("start", 0))
+        if end == "a refusal" and start >= len(found) > 0:
+            return failure(400, "InvalidRequest", f"start {start} of {len(found)}")
+        size = min(int(query["count"]), most) if sliced else most
+        return member_server.listing(found[start : start + size], start, len(found) + more)
+
+    return count
+
+
+def test_one_that_knows_no_slicing_and_counts_too_many_has_ended_where_it_lists_fewer_than_before(
+    server: MemberServer, settings: Settings
+) -> None:
+    server.hook = counting(server, 1, end="no slicing")
+    server.fill(250, first=at(0))
+    assert pids(pages(server, settings)) == server.pids
+
+
+def test_objects_that_are_counted_and_never_listed_hide_none_of_the_others(
+    server: MemberServer, settings: Settings
+) -> None:
+    """Such as those that the service may not see: 40 of 500, each somewhere."""
+    server.fill(500, first=at(0))
+    hidden = {f"doi:10.5/{place:06d}" for place in range(7, 500, 12)}
+    asked = list[Request]()
+
+    def hide(request: Request) -> Reply:
+        asked.append(request)
+        since, until = (instants.parse(request.query[name]) for name in ("fromDate", "toDate"))
+        found = server.entries(since, until)
+        seen, start = [one for one in found if one[1] not in hidden], int(request.query["start"])
+        return member_server.listing(seen[start : start + int(request.query["count"])], start, len(found))
+
+    server.hook = hide
+    assert pids(pages(server, settings)) == server.pids - hidden
+    assert len(asked) < 30
+
+
+def test_a_page_that_was_cut_is_not_taken_for_all_where_an_object_leaves_it_meanwhile(
+    server: MemberServer, settings: Settings
+) -> None:
+    """It lists 10 of 11; the first one leaves before it is asked for what stands behind those ten."""
+    server.fill(11, first=at(0))
+    server.put("beyond", at(50))
+    asked = list[Request]()
+
+    def leave(request: Request) -> Reply:
+        asked.append(request)
+        if len(asked) == 2:
+            server.put("doi:10.5/000000", at(200_000))
+            server.put("beyond", at(200_001))
+        size = str(min(10, int(request.query["count"])))
+        return server._list(request._replace(query={**request.query, "count": size}))
+
+    server.hook = leave
+    assert pids(pages(server, settings)) >= {f"doi:10.5/{place:06d}" for place in range(1, 11)}
 
 
 def test_the_first_refusal_is_the_one_that_is_told(server: MemberServer, settings: Settings) -> None:

@@ -189,7 +189,7 @@ def test_a_listing_may_arrive_in_any_pieces_but_must_arrive_whole() -> None:
         b"</dateSysMetadataModified></objectInfo>"
     )
     chunks: list[Any] = [b'<objectList total="3">', entry[:30], entry[30:], entry, entry, b"</objectList>"]
-    assert read_listing(chunks).entries == [("a", at(0))] * 3
+    assert [entry[:2] for entry in read_listing(chunks).entries] == [("a", at(0))] * 3
     with pytest.raises(Unreadable):
         read_listing(chunks[:-1])
 

@@ -42,7 +42,7 @@ def test_a_listing_is_sliced_and_dated_to_the_microsecond(server: MemberServer, 
     server.fill(250, first=at(0.000001))
     whole = client.objects(at(0), at(1000))
     assert (len(whole.entries), whole.total) == (100, 250)
-    assert whole.entries[0] == ("doi:10.5/000000", at(0.000001))
+    assert whole.entries[0][:2] == ("doi:10.5/000000", at(0.000001))
     assert client.objects(at(0), at(1000), start=240, count=50).entries[-1].pid == "doi:10.5/000249"
     assert client.objects(at(10), at(20), count=0).total == 10
     with pytest.raises(MemberRefused) as refused:
@@ -54,7 +54,7 @@ def test_a_listing_is_sliced_and_dated_to_the_microsecond(server: MemberServer, 
 @pytest.mark.parametrize("pid", AWKWARD)
 def test_any_pid_reaches_the_member_as_it_is(server: MemberServer, client: MemberNode, pid: str) -> None:
     server.put(pid, at(1))
-    assert client.objects(at(0)).entries == [(pid, at(1))]
+    assert [entry[:2] for entry in client.objects(at(0)).entries] == [(pid, at(1))]
     found = client.system_metadata(pid)
     assert (found.pid, found.modified, found.algorithm, found.serial_version) == (pid, at(1), "SHA-1", 1)
     assert b"systemMetadata" in found.document

@@ -140,6 +140,14 @@ def test_an_address_that_a_proxy_has_changed_is_compared_by_its_parts(run: Run, 
         assert line.endswith("another port, and there answers urn:node:mnOther")
 
 
+def test_a_schedule_that_never_comes_is_no_good_one(run: Run, server: MemberServer) -> None:
+    past = server.member.schedule and server.member.schedule.model_copy(update={"year": "2020"})
+    server.member = server.member.model_copy(update={"schedule": past})
+    said = run("members", "check", server.member.base_url)
+    assert said.returncode == 1
+    assert "NO  schedule: 0/10 * * * * ? 2020 comes never again" in said.stdout
+
+
 @pytest.mark.usefixtures("listing")
 def test_a_member_that_wants_a_certificate_is_asked_with_the_row_of_the_id_that_was_named(
     run: Run, tmp_path: Path
@@ -241,6 +249,20 @@ def test_why_a_member_is_not_synchronized(run: Run, server: MemberServer) -> Non
     assert f"member {member_id} is not synchronized: it left the list" in told(run("why", "--member", member_id))
 
 
+def test_two_members_with_one_subject_are_a_finding_and_a_third_is_not_added(
+    run: Run, server: MemberServer, tmp_path: Path
+) -> None:
+    river, subject = SAMPLE[1], SAMPLE[1].subjects[0]
+    other = river_with(identifier="urn:node:other", subjects=(f" {subject.replace(',', ' , ')} ",))
+    told(run(*IMPORT, document(tmp_path, river, other)))
+    found = {one["code"]: one for one in json.loads(run("doctor", "--json").stdout)["findings"]}
+    assert found["member.subject"]["thing"] == f"member {river.identifier}"
+    assert found["member.subject"]["message"].endswith(f"by the subject {subject}, which urn:node:other has, too")
+    server.member = server.member.model_copy(update={"subjects": (subject,)})
+    said = last(run("members", "add", server.member.base_url, "--why", "a test"))
+    assert f"has the subject {subject}" in said
+
+
 @pytest.mark.usefixtures("listing")
 def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> None:
     river, settings = SAMPLE[1].identifier, Settings(data_dir=tmp_path / "data")
@@ -253,6 +275,13 @@ def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> No
     assert causes["member.silent"]["frees"] == f"coordinator refresh {river} --why …"
     assert causes["member.failed"]["text"] == f"member {river} failed in its last run: {silent}"
     assert causes["member.objects"]["facts"]["failures"] == {failed("c").reason: 1}
+    catalog.store(river, fence=1, failed=[failed(f"x/{number}") for number in range(3)], now=at(9))
+    catalog.ran(river, fence=1, now=at(9), outcome="succeeded", error="it counts too many")
+    causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}
+    assert causes["member.listing"]["text"].endswith("its listing has faults: it counts too many")
+    assert "member.failed" not in causes
+    assert "none of its 3 pids with a slash (404): does its server refuse %2F" in causes["member.slashes"]["text"]
+    assert "none of its 3 pids with a slash is found" in told(run("members"))
 
     told(run("submit", lane_of(river), SYNC, "--args", json.dumps([river]), "--id", "waits"))
     causes = {cause["code"]: cause for cause in json.loads(told(run("why", "--member", river, "--json")))["causes"]}

@@ -60,12 +60,13 @@ function ticks.forget(c, name)
   if redis.call('EXISTS', c.P .. 'tick:' .. name) == 0 then redis.call('SREM', c.P .. 'steered', name) end
 end
 
--- Stores an entry of a source. A new or changed one counts from now. Returns its last instant.
-function ticks.follow(c, source, name, hash, next, about)
+-- Stores an entry of a source. A new or changed one counts from then, and no instant comes twice. Returns its last
+-- instant.
+function ticks.follow(c, source, from, name, hash, next, about)
   local tick = c.P .. 'tick:' .. name
   local known, last, shown = unpack(redis.call('HMGET', tick, 'hash', 'last', 'about'))
   if known ~= hash or not tonumber(last) then
-    last = base.text_of(c.wall)
+    last = base.text_of(math.min(math.max(tonumber(last) or 0, tonumber(from)), c.wall))
     redis.call('HSET', tick, 'hash', hash, 'last', last, 'next', next)
   end
   if known ~= hash or not shown then redis.call('HSET', tick, 'about', about) end

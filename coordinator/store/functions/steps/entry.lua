@@ -22,7 +22,7 @@ step.define('entry_put', {}, function(c, args)
   if tick then ticks.strike_out(c, tick, name) end
   redis.call('HSET', c.P .. 'entries', name, text)
   redis.call('SADD', c.P .. 'schedule-sources', STORED)
-  ticks.follow(c, STORED, name, hash, next, about)
+  ticks.follow(c, STORED, base.text_of(c.wall), name, hash, next, about)
   redis.call('HSET', c.P .. 'tick:' .. name, 'about', about)
   note_change(c, name)
   audit.note(c, audit.act(c, act), 'put', 'entry', name, tick and tick.hash or '', hash)

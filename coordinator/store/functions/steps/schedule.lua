@@ -25,7 +25,7 @@ end
 -- args source version before lapse entries fours…
 --   before: the version that the caller confirmed until now, '' = none; lapse: ms after which a confirmation ends
 --   entries: 'none' = only confirm, else 'all'; fours: name, hash, next and text for people of each: a new or changed
---   entry counts from now
+--   entry counts from now; of a version that had to wait, from the last confirmation of the one before it
 -- returns {verdict, now by the wall clock, lasts of the entries, names whose sender is overdue, news}; verdict:
 --   current | behind; news: {steering, version of the stored entries, requested runs}
 --   behind: another version is current, and the caller did not know the one before it; asked again: the same
@@ -33,20 +33,27 @@ step.define('schedule_follow', {}, function(c, args)
   local source, version, before, lapse, entries = unpack(args, 1, 5)
   local name = c.P .. 'schedule:' .. source
   local now, wall = base.text_of(c.now), base.text_of(c.wall)
-  local current, seen = unpack(redis.call('HMGET', name, 'version', 'seen'))
-  local free = not current or current == before or c.now - (tonumber(seen) or 0) > tonumber(lapse)
-  if current ~= version and (entries == 'none' or not free) then return {'behind', wall, {}, {}, news(c)} end
+  local current, seen, waits = unpack(redis.call('HMGET', name, 'version', 'seen', 'waits'))
+  local alone = c.now - (tonumber(seen) or 0)
+  local free = not current or current == before or alone > tonumber(lapse)
+  if current ~= version and (entries == 'none' or not free) then
+    redis.call('HSET', name, 'waits', version)
+    return {'behind', wall, {}, {}, news(c)}
+  end
 
+  local rested = current and current ~= version and waits == version and tonumber(seen)
+  local from = rested and base.text_of(c.wall - alone) or wall
   local lasts, kept = {}, {}
   for i = 6, #args, 4 do
     kept[args[i]] = true
-    lasts[#lasts + 1] = ticks.follow(c, source, unpack(args, i, i + 3))
+    lasts[#lasts + 1] = ticks.follow(c, source, from, unpack(args, i, i + 3))
   end
   if entries == 'all' then
     redis.call('SADD', c.P .. 'schedule-sources', source)
     forget_others(c, source, kept)
   end
   redis.call('HSET', name, 'version', version, 'seen', now)
+  if current ~= version then redis.call('HDEL', name, 'waits') end
   local overdue = redis.call('ZRANGEBYSCORE', c.P .. 'schedule-unsent', '-inf', now, 'LIMIT', 0, 64)
   return {'current', wall, lasts, overdue, news(c)}
 end)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.web.subjects import of_certificate, of_text
+from tasks.member_node.subjects import of_certificate, of_text
 
 SCOUT = of_text("CN=urn:node:SCOUT,DC=dataone,DC=org")
 

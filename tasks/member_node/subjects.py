@@ -1,7 +1,7 @@
 """Reads the subjects of certificates, to compare them: texts of RFC 2253, and TLS's own form."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 Subject = tuple[frozenset[tuple[str, str]], ...]
@@ -37,6 +37,12 @@ def of_text(text: str) -> Subject:
         if sign == ",":
             parts.append(set())
     return tuple(frozenset(part) for part in parts)
+
+
+def of_another(subjects: Iterable[str], others: Mapping[str, Iterable[str]]) -> tuple[str, str] | None:
+    """The first of these subjects that another member names, and that member. `others`: the subjects by member."""
+    theirs = {of_text(text): member for member, texts in others.items() for text in texts}
+    return next(((text, theirs[named]) for text in subjects if (named := of_text(text)) and named in theirs), None)
 
 
 def _short(name: str) -> str:
