@@ -486,6 +486,13 @@ FAULTS = [
         "A request that ends its process went round for ever, from one process to the next.",
     ),
     Fault(
+        "a-closed-database-gets-no-result", "c5fa71c", "coordinator/threads.py",
+        "                connection.close()\n", "                pass\n",
+        "tests/fleet/test_django.py::test_results_in_its_database_come_after_the_server_has_closed_all_connections",
+        "After a restart of the database, or an idle time-out, no result came any more, nor what follows it: the "
+        "outbox and the errands kept connections that nobody checked.", "black-box trials",
+    ),
+    Fault(
         "lost-bells-wait-as-long-again", "8f2b4b8", "coordinator/warden/clock/clock.py",
         '        if changes.pop("rung", None):\n            self._ring_again()\n',
         '        changes.pop("rung", None)\n',
