@@ -161,14 +161,12 @@ FAULTS = [
         "`nodes()` and `why()` of asyncio stopped the loop for 2 s while Redis was silent.", "a reader's review",
     ),
     Fault(
-        "soft-limit-shares-the-interval-timer", "08d7eae", "coordinator/runner/attempt.py",
-        "    timer = threading.Timer(limit, send)\n    timer.daemon = True\n    timer.start()\n",
-        "    timer = threading.Timer(limit, send)\n"
-        "    timer.daemon = True\n"
-        "    timer.start()\n"
-        "    alarm = signal.signal(signal.SIGALRM, lambda *_: send())\n"
-        "    signal.setitimer(signal.ITIMER_REAL, limit)\n"
-        "    timer.cancel()\n",
+        "soft-limit-shares-the-interval-timer", "08d7eae", "coordinator/runner/soft_limit.py",
+        "        self._thread.start()\n",
+        "        self._thread.start()\n"
+        "        self._wanted, self._due = False, True\n"
+        "        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGUSR1))\n"
+        "        signal.setitimer(signal.ITIMER_REAL, self._seconds)\n",
         "tests/fleet/shared/test_usual_tasks.py::test_a_soft_limit_holds_where_the_body_uses_the_timer_of_its_process",
         "The soft limit was the process's one interval timer. A library that uses SIGALRM ended it in silence.",
         "a reader's review",
