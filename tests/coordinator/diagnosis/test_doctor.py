@@ -306,7 +306,10 @@ def test_what_a_server_cannot_do_is_found(hosted: RedisServer, own_redis: RedisS
         client.config_set("maxmemory-policy", "allkeys-lru")
         client.config_set("appendonly", "no")
     found = codes(own_redis.url(0))
-    assert found == {"node.none": "error", "redis.eviction": "warning", "redis.persistence": "warning"}
+    assert found == {"node.none": "error", "redis.eviction": "error", "redis.persistence": "warning"}
+    with own_redis.client() as client:
+        client.config_set("maxmemory", 0)
+    assert codes(own_redis.url(0)) == found | {"redis.eviction": "warning"}, "it evicts nothing yet"
     with own_redis.client() as client:
         client.execute_command("FUNCTION FLUSH")
         client.config_set("maxmemory", 1)
