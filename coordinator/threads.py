@@ -1,17 +1,59 @@
-"""Background threads: one with a stop flag, and one that sends queued items in batches."""
+"""Background threads: one with a stop flag, and one that sends queued items in batches; and what each does after a
+round of work in which it calls code of others.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Generic, TypeVar
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+@contextmanager
+def connections_closed() -> Iterator[None]:
+    """A round of a thread of ours that calls code of others: a result backend, a handler, a view.
+
+    Such code may use Django's database, which keeps a connection for each thread, and never finds out by itself that
+    the server has closed it. So they are closed after the round, as Celery's worker closes them after each task. Not in
+    a transaction, which is of a user's own thread, as in a test.
+    """
+    try:
+        yield
+    finally:
+        _close_connections()
+
+
+@asynccontextmanager
+async def connections_of_a_loop_closed() -> AsyncIterator[None]:
+    """The same for code of others in a loop: its connections are those of the thread in which Django does its calls."""
+    try:
+        yield
+    finally:
+        if there := sys.modules.get("asgiref.sync"):
+            await there.sync_to_async(_close_connections)()
+
+
+def _close_connections() -> None:
+    """Nothing where nobody has loaded Django."""
+    conf, db = sys.modules.get("django.conf"), sys.modules.get("django.db")
+    if conf is None or db is None or not conf.settings.configured:
+        return
+    try:
+        for connection in db.connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()
+    except Exception as error:  # of a driver; Django has forgotten that connection all the same
+        logger.warning("cannot close a database connection: %s", error)
 
 
 class StoppableThread(ABC):
@@ -75,7 +117,8 @@ class SendingThread(ABC, Generic[T]):
             self._pending.clear()
             items = [self._queue.popleft() for _ in range(len(self._queue))]
             try:
-                self.send(items)
+                with connections_closed():
+                    self.send(items)
             except Exception:
                 logger.exception("%s: %d were not sent", self._name, len(items))
             if not self._queue:

@@ -161,14 +161,12 @@ FAULTS = [
         "`nodes()` and `why()` of asyncio stopped the loop for 2 s while Redis was silent.", "a reader's review",
     ),
     Fault(
-        "soft-limit-shares-the-interval-timer", "08d7eae", "coordinator/runner/attempt.py",
-        "    timer = threading.Timer(limit, send)\n    timer.daemon = True\n    timer.start()\n",
-        "    timer = threading.Timer(limit, send)\n"
-        "    timer.daemon = True\n"
-        "    timer.start()\n"
-        "    alarm = signal.signal(signal.SIGALRM, lambda *_: send())\n"
-        "    signal.setitimer(signal.ITIMER_REAL, limit)\n"
-        "    timer.cancel()\n",
+        "soft-limit-shares-the-interval-timer", "08d7eae", "coordinator/runner/soft_limit.py",
+        "        self._thread.start()\n",
+        "        self._thread.start()\n"
+        "        self._wanted, self._due = False, True\n"
+        "        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGUSR1))\n"
+        "        signal.setitimer(signal.ITIMER_REAL, self._seconds)\n",
         "tests/fleet/shared/test_usual_tasks.py::test_a_soft_limit_holds_where_the_body_uses_the_timer_of_its_process",
         "The soft limit was the process's one interval timer. A library that uses SIGALRM ended it in silence.",
         "a reader's review",
@@ -484,6 +482,13 @@ FAULTS = [
         '        if int(store.read("SCARD", key)) > MOST:', "        if False:",
         "tests/fleet/test_inbox.py::test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_done",
         "A request that ends its process went round for ever, from one process to the next.",
+    ),
+    Fault(
+        "a-closed-database-gets-no-result", "c5fa71c", "coordinator/threads.py",
+        "                connection.close()\n", "                pass\n",
+        "tests/fleet/test_django.py::test_results_in_its_database_come_after_the_server_has_closed_all_connections",
+        "After a restart of the database, or an idle time-out, no result came any more, nor what follows it: the "
+        "outbox and the errands kept connections that nobody checked.", "black-box trials",
     ),
     Fault(
         "lost-bells-wait-as-long-again", "8f2b4b8", "coordinator/warden/clock/clock.py",

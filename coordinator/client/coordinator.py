@@ -184,7 +184,8 @@ class Coordinator:
     def wait(self, job_id: str | Submission, timeout: float | None = None) -> Job:
         """Wait until a job is over or held, for at most `timeout` seconds (None: without end), and give its record.
 
-        Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob, StoreUnavailable. A repeated call waits on.
+        Redis may be away meanwhile. Raises WaitTimeout (the job goes on), WouldDeadlock, UnknownJob; StoreUnavailable
+        where Redis is away when the time is over. A repeated call waits on.
         """
         return self._core.wait(id_of(job_id), timeout)
 

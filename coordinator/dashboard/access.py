@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coordinator.author import Author, acting
+from coordinator.threads import connections_of_a_loop_closed
 
 Auth = Callable[[Request], "Author | Awaitable[Author | None] | None"]
 """Who asks: None = nobody whom we know. `coordinator.dashboard.dashboard` takes one."""
@@ -194,8 +195,7 @@ class Guard:
             return PlainTextResponse(f"{wrong}\n", 403), nobody
         if isinstance(self._login, TokenLogin) and (answer := self._logged_in(self._login, request, path, form)):
             return answer, nobody
-        found = self._login(request)
-        if (author := await found if inspect.isawaitable(found) else found) is None:
+        if (author := await _author(self._login, request)) is None:
             return self._ask(request, "", 401), nobody
         bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
         visit = Visit(author, _form_token(cookie, author), form)
@@ -225,6 +225,14 @@ class Guard:
             return self._ask(request, "This is not the token.", 401)
         answer = RedirectResponse(_after_login(request, form), 303)
         return _with_cookie(answer, request, login.cookie, login.session(), _SESSION)
+
+
+async def _author(login: TokenLogin | Auth, request: Request) -> Author | None:
+    found = login(request)
+    if not inspect.isawaitable(found):
+        return found
+    async with connections_of_a_loop_closed():
+        return await found
 
 
 def _after_login(request: Request, form: Mapping[str, str]) -> str:

@@ -35,6 +35,7 @@ from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import LONGEST, Act, Asked, Page, Pages, View
 from coordinator.errors import CoordinatorError
 from coordinator.store.client import until
+from coordinator.threads import connections_closed
 from coordinator.version import VERSION
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Site:
         context, deadline = copy_context(), time.monotonic() + PATIENCE
 
         def call() -> T:
-            with until(deadline):
+            with until(deadline), connections_closed():
                 return function()
 
         reading = asyncio.get_running_loop().run_in_executor(self._readers, context.run, call)

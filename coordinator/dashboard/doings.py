@@ -15,6 +15,7 @@ from uuid import uuid4
 from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import Act, Asked, Page
 from coordinator.errors import CoordinatorError, InvalidJob
+from coordinator.threads import connections_closed
 
 MOST = 8  # acts at a time
 _KEPT = 200
@@ -82,12 +83,13 @@ def trouble_page(trouble: ErrorPage, back: str, title: str = "") -> Page:
 
 def _do(doing: Doing, asked: Asked) -> None:
     try:
-        answer = doing.act.do(asked)
-        for step in (answer,) if isinstance(answer, str) else answer:
-            if isinstance(step, str):
-                doing.said = step
-            else:
-                doing.done, doing.total = step.done, step.total
+        with connections_closed():
+            answer = doing.act.do(asked)
+            for step in (answer,) if isinstance(answer, str) else answer:
+                if isinstance(step, str):
+                    doing.said = step
+                else:
+                    doing.done, doing.total = step.done, step.total
     except Exception as error:
         doing.trouble = error_page_of(error, asked.coordinator.extensions)
     finally:

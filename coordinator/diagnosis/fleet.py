@@ -16,11 +16,13 @@ from coordinator.fleet.nodes import Node
 from coordinator.lanes import view
 from coordinator.store.client import Store
 from coordinator.store.reading import number_in
-from coordinator.store.times import span_text
+from coordinator.store.times import milliseconds, span_text
 
 _MOST = 1000  # ready jobs, and doorbells of a node
 _PAGES = 100  # of keys, where an installation of another prefix is looked for
 _UNANSWERED = 10.0  # seconds after which a bell is overdue
+_UNTRIED = 60.0  # seconds after which a node of the app should have tried to send what an ended job owes
+_TRIED_AGAIN = 30.0  # seconds after the first try: functions/steps/job.lua
 _SKEW = 2.0  # seconds
 _NOT_OWN = ("celery.", "coordinator.")
 
@@ -41,6 +43,7 @@ def of_fleet(look: Snapshot) -> Iterator[Finding]:
         yield Finding("warning", "node.draining", "nodes", said, (fixes or ["celery -A APP worker"])[0])
     yield from _of_sweep(store)
     yield from _of_bells(store, living)
+    yield from _of_results(look)
     yield from _of_clocks(living)
     yield from _of_versions(living)
     yield from _of_apps(living)
@@ -96,6 +99,30 @@ def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
             said = f"{len(late)} doorbells are not answered, the oldest for {span_text(max(late))}"
             way_out = f"celery -A APP worker -n {quote(node.name)}  # again, once it reaches the broker"
             yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)
+
+
+def _of_results(look: Snapshot) -> Iterator[Finding]:
+    """Ended jobs whose results and links the errands could not send, or nobody tried to.
+
+    `unsent:<app>` has when the next try of each is due: 30 s after the first, later after the second. So those between
+    are told apart by their records.
+    """
+    now = look.store.now()
+    early, late = now - milliseconds(_UNTRIED), now + milliseconds(_TRIED_AGAIN)
+    for app in sorted({node.app for node in look.living}):
+        owed = look.store.key("unsent", app)
+        untried, failed, between = look.store.read_many(
+            [
+                ("ZCOUNT", owed, "-inf", f"({early}"),
+                ("ZCOUNT", owed, f"({late}", "+inf"),
+                ("ZRANGEBYSCORE", owed, early, late, "LIMIT", 0, _MOST),
+            ]
+        )
+        tries = (number_in(offers) for (offers,) in look.fields([raw.decode() for raw in between], "offers"))
+        if count := untried + failed + sum((number or 0) > 1 for number in tries):
+            said = f"what {count} ended jobs owe cannot be sent: results, links, the rest of canvases"
+            way_out = f"celery -A {quote(app)} report  # names its result backend; the nodes' logs say what it answers"
+            yield Finding("error", "results.overdue", f"app {app}", said, way_out)
 
 
 def _of_clocks(living: Sequence[Node]) -> Iterator[Finding]:

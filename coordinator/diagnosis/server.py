@@ -37,8 +37,7 @@ def log_server(store: Store, logger: logging.Logger) -> None:
         logger.log(level, "cannot ask Redis how it keeps its data: %s", error)
         return
     for finding in found:
-        level = logging.INFO if finding.level == "info" else logging.WARNING
-        logger.log(level, "%s; fix: %s", finding, finding.fix)
+        logger.log(logging.getLevelNamesMapping()[finding.level.upper()], "%s; fix: %s", finding, finding.fix)
 
 
 def _of_disk(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
@@ -59,10 +58,11 @@ def _of_disk(store: Store, info: Mapping[str, object], where: str) -> Iterator[F
 
 def _of_memory(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
     policy = info.get("maxmemory_policy", "noeviction")
-    if info.get("maxmemory") and policy != "noeviction":
-        said = f"Redis may evict jobs and locks ({policy})"
+    if policy != "noeviction":
+        full = bool(info.get("maxmemory"))
+        said = f"Redis {'may' if full else 'would, once it has a maxmemory,'} evict jobs and locks ({policy})"
         fix = f"{store.redis_cli} CONFIG SET maxmemory-policy noeviction"
-        yield Finding("warning", "redis.eviction", where, said, fix)
+        yield Finding("error" if full else "warning", "redis.eviction", where, said, fix)
     size = store.setting("hash-max-listpack-value")
     if size is not None and int(size) < LISTPACK:
         said = f"hash-max-listpack-value is {size}: a waiting job weighs up to two thirds more than it needs"

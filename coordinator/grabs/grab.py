@@ -23,7 +23,7 @@ from coordinator.errors import InvalidJob, LeaseLost, StoreRefused, StoreUnavail
 from coordinator.grabs.reader import all_of, listening, look
 from coordinator.jobs.instances import GrabRecord, Instance, State, Winner, checked, lane_of, parse_instance
 from coordinator.jobs.validation import GRABS, checks_arguments, count, one_of, shown, span, text
-from coordinator.locks.leases import Lease, Renewer, holding, would_deadlock
+from coordinator.locks.leases import Lease, Renewer, held, hold, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
@@ -187,7 +187,7 @@ class Grab:
 
     def __enter__(self) -> Self:
         if not self.won and self._terms.on_losing == "wait":
-            if any(lease.key == lane_of(self.key, self.instance) for lease in holding.get()):
+            if any(lease.key == lane_of(self.key, self.instance) for lease in held()):
                 raise would_deadlock(f"{self.key} {self.instance} is its own already")
             self.wait()
         return self
@@ -253,7 +253,7 @@ class Grab:
         self.fence, self.attempt = seen.fence, seen.attempt
         self._lease = Lease(lane, job_id, token, self.fence, grabber.holds)
         grabber.renewer.add(self._lease, self._terms.ttl, since)
-        holding.set((*holding.get(), self._lease))
+        hold(self._lease)
         return seen
 
     def _note_winner(self, seen: GrabRecord) -> None:
@@ -297,7 +297,7 @@ class Grab:
         """Renew the lease no longer."""
         if self._lease is not None:
             self._grabber.renewer.drop(self._lease)
-            holding.set(tuple(lease for lease in holding.get() if lease is not self._lease))
+            self._lease.given_up = True
             self._lease = None
 
     def _insist(self, name: str, *args: str | int) -> Any:

@@ -54,13 +54,12 @@ def _behind(store: Store, key: str, instance: str) -> int:
     return int(place) + 1
 
 
-def end_of_process(store: Store, job: Job, deadline: float | None) -> Job:
+def end_of_process(store: Store, job: Job, deadline: float) -> Job:
     """Wait until a process that won an instance ends, or is gone, and return its job. Raises WaitTimeout."""
     key, instance = names_in(job.keys[0])
     with listening(store, key, instance) as listen:
         while (seen := look(store, key, instance)).state == "running" and seen.fence == job.fence:
-            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
-            if left <= 0:
+            if (left := min(1.0, deadline - time.monotonic())) <= 0:
                 raise WaitTimeout(job.id, "running")
             listen(left)
     if seen.fence != job.fence or seen.state != "complete":

@@ -107,14 +107,18 @@ class LaneClient:
         return spec
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Wait until a job is over, or held, and return it. Raises WaitTimeout (the job goes on), UnknownJob,
-        StoreUnavailable, and WouldDeadlock where the job waits for the calling job, or for a lock of the caller.
+        """Wait until a job is over, or held, and return it. Raises WaitTimeout (the job goes on), UnknownJob;
+        StoreUnavailable where Redis is away when the time is over; WouldDeadlock where the job waits for the calling
+        job, or for a lock of the caller.
 
         Listens for the notice of the job's end, and reads the record now and then, in case the notice is lost
         (`Connections.patience`). Where the app stores the job's result, the backend has it by then, unless that takes
         longer than two seconds after the job's end. `job_id` may also be the id of a process that won an instance.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        return self.store.insist(lambda: self._wait(job_id, deadline), deadline, f"the wait for job {job_id}")
+
+    def _wait(self, job_id: str, deadline: float) -> Job:
         job = self.job(job_id)
         if job.waited_for:
             self._until_result_sent(job.id, deadline)
@@ -123,22 +127,21 @@ class LaneClient:
             return end_of_process(self.store, job, deadline)
         with self.awaited(job.id) as look, self.store.listening(self.store.key("done", job.id)) as listen:
             while not (job := self.job(job.id)).waited_for:
-                left = math.inf if deadline is None else deadline - time.monotonic()
-                if left <= 0:
+                if (left := deadline - time.monotonic()) <= 0:
                     raise WaitTimeout(job_id, job.state)
                 look()
                 listen(left)
         self._until_result_sent(job.id, deadline)
         return job
 
-    def _until_result_sent(self, job_id: str, deadline: float | None) -> None:
+    def _until_result_sent(self, job_id: str, deadline: float) -> None:
         """Wait until the job's result and links were sent, or two seconds have passed since its end."""
         owed, kind, ended = record.fields(self.store, job_id, "tell", "class", "ended")
         until, pause, unsent = math.inf, 0.001, self.store.key("unsent", kind.partition("\n")[0])
         while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
             if until == math.inf:
                 passed = (self.store.now() - int(ended or 0)) / 1000
-                until = min(deadline or math.inf, time.monotonic() + _RESULT_GRACE - passed)
+                until = min(deadline, time.monotonic() + _RESULT_GRACE - passed)
             self.store.pause(pause)
             pause = min(0.05, pause * 2)
 

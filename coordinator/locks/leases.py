@@ -31,6 +31,7 @@ class Lease:
         self.token = token
         self.fence = fence
         self.lost = threading.Event()
+        self.given_up = False  # by whichever thread ended it
         self._holds = holds
 
     def check(self) -> None:
@@ -43,11 +44,20 @@ class Lease:
 holding: ContextVar[tuple[Lease, ...]] = ContextVar("coordinator_locks", default=())
 
 
+def held() -> tuple[Lease, ...]:
+    """The leases that the calling thread or task took, or inherited, and that nobody has given up since."""
+    return tuple(lease for lease in holding.get() if not lease.given_up)
+
+
+def hold(lease: Lease) -> None:
+    holding.set((*held(), lease))
+
+
 def holders() -> list[tuple[str, str]]:
     """Id and token of the calling job, if any, and of each lock that the calling thread holds."""
     job = current_job()
     own = [(job.id, job.token)] if job else []
-    return own + [(lease.job_id, lease.token) for lease in holding.get()]
+    return own + [(lease.job_id, lease.token) for lease in held()]
 
 
 def would_deadlock(ring: str) -> WouldDeadlock:

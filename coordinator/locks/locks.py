@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from coordinator.errors import LeaseLost, Locked, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
 from coordinator.jobs.current import current_job
-from coordinator.locks.leases import Lease, Renewer, holders, holding, would_deadlock
+from coordinator.locks.leases import Lease, Renewer, hold, holders, would_deadlock
 from coordinator.store.client import Store
 from coordinator.store.times import milliseconds
 
@@ -82,12 +82,12 @@ class Locks:
         lease, since = self._take(key, ttl, math.inf if blocking_timeout is None else blocking_timeout)
         pid = os.getpid()
         self._renewer.add(lease, ttl, since)
-        holding.set((*holding.get(), lease))
+        hold(lease)
         released = True
         try:
             yield lease
         finally:
-            holding.set(tuple(other for other in holding.get() if other is not lease))
+            lease.given_up = True
             if os.getpid() == pid:  # a forked child does not own the lock
                 self._renewer.drop(lease)
                 released = self._give_up(lease)

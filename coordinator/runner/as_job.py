@@ -61,8 +61,9 @@ def adopt(task: Task) -> None:
     def run(*args: object, **kwargs: object) -> object:
         if not _is_job(task):
             return usual_run(*args, **kwargs)
+        call = task.request.coordinator_call
         with _with(task.request, task.request.coordinator_shown):
-            return usual_run(*args, **kwargs)
+            return call(usual_run, *args, **kwargs)
 
     def retry(*args: object, **kwargs: object) -> Retry:
         if not _is_job(task):

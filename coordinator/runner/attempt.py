@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
-import threading
 import time
 import traceback
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import FrameType
 from typing import cast
 
 from billiard.common import _should_have_exited
 from celery import Celery, states
 from celery.app import trace
-from celery.exceptions import Reject, Retry, SoftTimeLimitExceeded, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Reject, Retry, WorkerShutdown, WorkerTerminate
 from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import dumps, loads
@@ -35,6 +31,7 @@ from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
 from coordinator.runner.results import is_ignored, rebuilt
+from coordinator.runner.soft_limit import Call, call_without, soft_limit
 from coordinator.runner.verdict import described
 from coordinator.timed_out import TimedOut
 
@@ -91,9 +88,9 @@ class Tracers:
                 return succeeded(claim, self._publish(claim), time.monotonic() - began, retry_delay)
             trace = self._tracer(claim.task)
             children: list[AsyncResult] = []
-            request = self._request(claim, children)
-            with soft_limit(claim.laid.get("soft")):
-                retval, info, _, _ = trace(claim.id, claim.args, claim.kwargs, request)
+            with soft_limit(claim.laid.get("soft")) as call:
+                request = self._request(claim, children, call)
+                retval, info, _, _ = call(trace, claim.id, claim.args, claim.kwargs, request)
         except BaseException as error:  # an unknown task, an error of its handlers, or the body's own sys.exit
             if is_signalled() > before or _is_stopped(error):
                 raise
@@ -187,7 +184,7 @@ class Tracers:
         """Publish a step that is a group or chord. Returns its handles: the step parks on them."""
         return self._app.signature(dict(claim.laid["canvas"])).apply_async(claim.args)
 
-    def _request(self, claim: Claim, children: list[AsyncResult]) -> dict[str, object]:
+    def _request(self, claim: Claim, children: list[AsyncResult], call: Call) -> dict[str, object]:
         """The request for the tracer. The user's headers become fields of it, but override none of its own.
 
         Celery adds to `children` what the body publishes. Chain, chord and links are left out: they are published once
@@ -211,6 +208,7 @@ class Tracers:
             "correlation_id": claim.id,
             "headers": headers,  # with None, Celery would look for them among all these
             "coordinator_shown": self._shown(claim, message),
+            "coordinator_call": call,
             "shadow": claim.laid.get("shadow"),
             "timelimit": (claim.time_limit, claim.laid.get("soft")),
             "delivery_info": {
@@ -224,6 +222,7 @@ class Tracers:
     def _shown(self, claim: Claim, message: Message) -> dict[str, object]:
         """The part of the request that only the body sees: for the tracer, it would say what to store and publish."""
         shown: dict[str, object] = {"headers": claim.laid.get("headers"), "ignore_result": False}
+        shown["coordinator_call"] = call_without  # where the body calls itself, the soft limit goes on
         if not claim.undoing:
             spec = claim.spec
             shown["ignore_result"] = is_ignored(self._app, claim.task, spec)
@@ -316,38 +315,3 @@ def _text(error: BaseException) -> str:
         return str(error)[:4096]
     except Exception:
         return str(safe_repr(error))[:4096]
-
-
-@contextmanager
-def soft_limit(limit: float | None) -> Iterator[None]:
-    """Raise SoftTimeLimitExceeded in the body after `limit` seconds, if it runs in the main thread (prefork, solo).
-
-    A thread sends the signal that Celery uses, since the process's only interval timer belongs to the body.
-    """
-    main = threading.main_thread()
-    if not limit or threading.current_thread() is not main:
-        yield
-        return
-    due, armed = threading.Event(), True
-
-    def strike(signum: int, frame: FrameType | None) -> None:
-        if not due.is_set() and callable(before):
-            before(signum, frame)  # the signal is not ours
-        elif armed:
-            raise SoftTimeLimitExceeded(limit)
-
-    def send() -> None:
-        due.set()
-        signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, strike)
-    timer = threading.Timer(limit, send)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        armed = False
-        timer.cancel()
-        timer.join()  # from here on no signal comes, which would hit the next job
-        signal.signal(signal.SIGUSR1, before or signal.SIG_DFL)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _FOLLOWING = ("link", "link_error", "chain", "chord")
 _NO_REQUEST = Context(id="")  # usual results hold nothing of their task
-MOST_TRIES = 40  # in about 6 hours: functions/steps/job.lua
+MOST_TRIES = 150  # in about a day: functions/steps/job.lua
 
 
 class JobEnd(NamedTuple):

@@ -10,6 +10,7 @@ from coordinator.scheduler.entry import Entry, digest
 from coordinator.scheduler.entry_plan import EntryPlan
 from coordinator.store.client import Store
 from coordinator.store.times import instant
+from coordinator.threads import connections_closed
 
 Source = Callable[[], tuple[str, Iterable[Entry]]]
 """A function that returns its version, and its entries, which the beat reads only when the version is new."""
@@ -53,8 +54,9 @@ class SourceState:
         `others`: the schedules that operators gave entries instead of their own.
         """
         try:
-            version, entries = self.read()
-            plans = {} if version == self.version else _planned(entries, others)
+            with connections_closed():
+                version, entries = self.read()
+                plans = {} if version == self.version else _planned(entries, others)
         except Exception as error:
             if self.trouble != repr(error):
                 logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.all))

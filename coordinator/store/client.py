@@ -10,6 +10,7 @@ token. `connections.py` sends requests and waits for replies; asyncio has a seco
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -27,6 +28,8 @@ from coordinator.store.database import Database, database_of
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import ClockReading
 from coordinator.store.wire import Arg, pack, refused, says, unavailable, unwritable
+
+logger = logging.getLogger(__name__)
 
 _LOADS = 10  # loads of the library for one call, in case others remove it as often
 Ringer = Callable[[str, str], object]
@@ -140,17 +143,23 @@ class Store:
     def pause(self, seconds: float) -> None:
         self.connections.pause(seconds)
 
-    def insist(self, ask: Callable[[], T], deadline: float) -> T:
-        """Call `ask`, and again where its reply was lost: at least once more, and until `deadline` (monotonic)."""
-        with suppress(StoreUnavailable):
-            return ask()
+    def insist(self, ask: Callable[[], T], deadline: float, what: str = "") -> T:
+        """Call `ask`, and again where its reply was lost: at least once more, and until `deadline` (monotonic), but not
+        where the wrong server answered. `what`: that which goes on, for the log.
+        """
+        tries, pause = 0, 0.05
         while True:
-            self.pause(0.05)
             try:
                 return ask()
-            except StoreUnavailable:
-                if time.monotonic() >= deadline:
+            except StoreUnavailable as error:
+                left = deadline - time.monotonic()
+                if error.answered or (tries and left <= 0):
                     raise
+                if what and not tries:
+                    logger.warning("%s goes on: %s", what, error)
+            tries += 1
+            self.pause(min(pause, max(0.05, left)))
+            pause = min(0.5, pause * 2)
 
     def look(self, name: str, *args: Arg) -> Any:
         """Run a step that only reads, over a connection of redis-py, which notices when an idle one was closed."""

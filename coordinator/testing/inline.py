@@ -196,8 +196,8 @@ class InlineJobs:
             [("SMEMBERS", self._quiet.key("classes")), ("ZRANGE", parked, 0, -1), ("ZCARD", unsent)]
         )
         self._serve(*(node_class.decode() for node_class in classes))
-        if owed:
-            self._results.step()
+        while owed and self._results.step():
+            pass
         if not waiting:
             return bool(self._bells)
         self._quiet.read("ZADD", parked, *(part for job_id in waiting for part in (0, job_id)))

@@ -51,6 +51,7 @@ class Companion:
         self._patience, self._first = patience, first
         self._process: subprocess.Popen[bytes] | None = None
         self._reader = -1
+        self._first_line = b""  # what is left of it
         self._looking = threading.Lock()
         self._looked = self._silence = 0.0
         self._starts, self._next_start = 0, 0.0
@@ -71,6 +72,7 @@ class Companion:
         if self._process is not None and (status := self._process.poll()) is not None:
             logger.error("%s ended (exit %s); starting again", self._name, status)
             self._forget()
+        self._write_on()
         if self._process is None:
             self._start(charge)
         elif self._is_silent():
@@ -79,12 +81,13 @@ class Companion:
             self._silence = 0.0
 
     def send(self, line: About) -> bool:
-        """Write a line to the companion's input without waiting; False if that is not possible now. Never raises.
+        """Write a line to the companion's input without waiting; False if that is not possible now, or before the whole
+        first line. Never raises.
 
         A pipe takes a line of up to PIPE_BUF bytes as a whole or not at all; a longer one might be cut.
         """
         encoded = json.dumps(line).encode() + b"\n"
-        if self._process is None or self._process.stdin is None or len(encoded) > PIPE_BUF:
+        if self._process is None or self._process.stdin is None or self._first_line or len(encoded) > PIPE_BUF:
             return False
         try:
             os.write(self._process.stdin.fileno(), encoded)
@@ -129,10 +132,16 @@ class Companion:
         with suppress(OSError):
             self._note.write_text(f"{process.pid}.{processes.birth(process.pid)}")
         assert process.stdin is not None
-        while first:
-            first = first[os.write(process.stdin.fileno(), first) :]
         os.set_blocking(process.stdin.fileno(), False)
+        self._first_line = first
+        self._write_on()
         self.last_byte, self._silence, self._looked = b"", 0.0, time.monotonic()
+
+    def _write_on(self) -> None:
+        """Write as much of the first line as the pipe takes: of a large app it is longer than that."""
+        with suppress(OSError):
+            while self._first_line and self._process is not None and self._process.stdin is not None:
+                self._first_line = self._first_line[os.write(self._process.stdin.fileno(), self._first_line) :]
 
     def _is_silent(self) -> bool:
         """True if no sign of life came for too long. A long gap between two looks counts as a quarter of the patience
@@ -148,6 +157,7 @@ class Companion:
 
     def _forget(self) -> None:
         self._close_pipes()
+        self._first_line = b""
         self._process = None
 
     def _close_pipes(self) -> None:

@@ -46,7 +46,9 @@ local redis = (function()
     local reply = server().call(command, unpack(words, 1, number))
     local done = reply
     if free.NX and free.GET then done = not reply end
-    if ms and done then server().call('ZADD', ends, at + ms, words[1]) end -- not where SET … NX found one there
+    if not ms or not done then return reply end -- SET … NX found one there
+    local till = words[3] == 'GT' and server().call('ZSCORE', ends, words[1]) or at + ms
+    server().call('ZADD', ends, math.max(at + ms, tonumber(till)), words[1])
     return reply
   end
   local function register(function_)

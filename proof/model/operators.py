@@ -58,6 +58,7 @@ class Model(Sweeps):
             self._anew(job)
             job.taken = job.expires = None
             job.token, job.last, job.condemned, job.offers = "", "", "", 0
+            job.kept = 0
             self.enter(job, self.next_order(job.priority, to))
         return job.state
 
@@ -189,7 +190,8 @@ class Model(Sweeps):
         found = []
         for _, name in sorted((at, name) for name, at in self.owed.items() if at <= self.now):
             if job := self.jobs.get(name):
-                self.owed[name] = self.now + min(30_000 * 2**job.offers, 600_000)
+                pause = min(30_000 * 2**job.offers, 600_000)
+                self.owed[name], job.kept = self.now + pause, max(job.kept, self.wall + pause + 3_600_000)
                 job.offers += 1
                 found.append((name, job.offers))
             else:

@@ -81,6 +81,7 @@ class Job:
     stop: str = ""
     condemned: str = ""
     offers: int = 0
+    kept: int = 0
     own: Place | None = None
     slots: tuple[int, ...] = ()
     handles: str = ""
@@ -110,7 +111,8 @@ class Job:
 
     @property
     def kept_until(self) -> int:
-        return self.ended + (self.keep_success if self.state == "succeeded" else self.keep_failure)
+        """Longer where a node has tried to send what it owes."""
+        return max(self.kept, self.ended + (self.keep_success if self.state == "succeeded" else self.keep_failure))
 
     @property
     def expiry(self) -> int | None:

@@ -1,5 +1,6 @@
 """`coordinator refresh`: ask for a member's synchronization, and watch it."""
 
+import math
 import sys
 import time
 
@@ -86,7 +87,7 @@ def _watch(job_id: str) -> Job:
     deadline = time.monotonic() + TAKEN_IN
     while True:
         try:
-            job = coordinator.job(job_id)
+            job = coordinator.store.insist(lambda: coordinator.job(job_id), math.inf, "the wait")
         except UnknownJob:
             if time.monotonic() > deadline:
                 raise click.ClickException(

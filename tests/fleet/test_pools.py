@@ -47,6 +47,7 @@ def test_a_plain_worker_warns_once_where_redis_may_lose_work_and_only_there(
             client.config_set("maxmemory-policy", "volatile-lru")
         warned = fleet.worker("warned", 1)
         wait_until(lambda: "may evict jobs and locks (volatile-lru)" in warned.log.read_text(), 10)
+        assert "ERROR/clock] error [redis.eviction]" in warned.log.read_text()
         assert warned.log.read_text().count("Redis keeps nothing on disk") == 1
         assert "Redis keeps nothing" not in kept.log.read_text()
         assert "may evict" not in kept.log.read_text()

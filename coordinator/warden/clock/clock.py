@@ -133,13 +133,23 @@ class Clock:
         self._refused = True
 
     def beat(self) -> None:
-        """Register the node, or renew its registration and read what Redis wants of it."""
+        """Register the node, or renew its registration and read what Redis wants of it. One that was declared dead is
+        registered again, once: where Redis forgets it again, as one that evicts does, the next step tries.
+        """
+        if not self._beat():
+            logger.warning("node %s was declared dead; registering again", self.charge.node)
+            self.registered = False  # first: `reclaim` calls `_get_on`
+            self.watch.reclaim()
+            self.registered = self._beat() and self.registered
+
+    def _beat(self) -> bool:
+        """False where Redis does not know the node any more."""
         charge = self.charge
         if not self.registered:
             done = self.nodes.register(charge.node, charge.incarnation, charge.about, charge.serves, charge.tasks)
             if not done:
                 self._refuse(f"another living worker is named {charge.node}: this one takes no work")
-                return
+                return True
             self.registered, self._refused = True, False
         times: Times | None = None
         batch: Batch | None = None
@@ -162,15 +172,13 @@ class Clock:
         if batch and beat:
             self._measures.sent()
         if beat is None:
-            logger.warning("node %s was declared dead; registering again", charge.node)
-            self.watch.reclaim()
-            self.registered = False
-            return self.beat()
+            return False
         self.errands_due, self.busy, self._swept, self._now = beat.errands, beat.busy, beat.swept, beat.now
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
         for bell in beat.bells:
             if self.store.ringer:
                 self.store.ringer(charge.node, bell)
+        return True
 
     def _ring_again(self) -> None:
         """Ring all bells that are on their way to this node, since its broker may have lost some. Without this, each

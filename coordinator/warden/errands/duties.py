@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from coordinator.errors import StoreRefused, StoreUnavailable
-from coordinator.threads import StoppableThread
+from coordinator.threads import StoppableThread, connections_closed
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,10 @@ class WardenPlugin(Protocol):
 
 
 class Duty(StoppableThread):
-    """Calls `look(get_on)` when woken and each `pause` seconds; `look` calls `get_on` after each piece of work."""
+    """Calls `look(get_on)` when woken and each `pause` seconds; `look` calls `get_on` after each piece of work.
+
+    Where `look` returns True, there may be more to do, and it is called again at once.
+    """
 
     def __init__(self, name: str, look: Callable[[Callable[[], None]], object], pause: float = PAUSE) -> None:
         super().__init__(name, 2.0)
@@ -68,7 +71,9 @@ class Duty(StoppableThread):
             self._woken.clear()
             self._get_on()
             try:
-                self._look(self._get_on)
+                with connections_closed():
+                    if self._look(self._get_on):
+                        self.wake()
             except (StoreUnavailable, StoreRefused) as error:
                 logger.warning("%s: %s", self.name, error)
             except Exception:

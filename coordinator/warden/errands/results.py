@@ -22,22 +22,22 @@ class Results:
         self.lanes = lanes
         self.app = app
 
-    def step(self, get_on: Callable[[], None] = lambda: None) -> int:
-        """Send what is overdue, job by job, and call `get_on` before each. Returns the number of jobs."""
-        sent = 0
-        while overdue := self.store.step("notices_take", self.app.main, 1):
-            job_id, tries = overdue[0][0].decode(), overdue[0][1]
-            get_on()
-            try:
-                job = self.lanes.job(job_id)
-                trace = (job.error or {}).get("traceback", "")
-                end = JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
-                send(self.app, coalesced_into(self.store, end))
-            except Exception:
-                if tries < MOST_TRIES:
-                    logger.exception("could not send the end of job %s (try %d); trying again later", job_id, tries)
-                    continue
-                logger.exception("could not send the end of job %s in %d tries; giving up", job_id, tries)
-            self.store.step("notices_sent", self.app.main, job_id)
-            sent += 1
-        return sent
+    def step(self, get_on: Callable[[], None] = lambda: None) -> bool:
+        """Send what one overdue job owes. Returns False where there is none."""
+        overdue = self.store.step("notices_take", self.app.main, 1)
+        if not overdue:
+            return False
+        job_id, tries = overdue[0][0].decode(), overdue[0][1]
+        get_on()
+        try:
+            job = self.lanes.job(job_id)
+            trace = (job.error or {}).get("traceback", "")
+            end = JobEnd(job, self.lanes.spec(job_id), recorded_error(self.app, job), trace)
+            send(self.app, coalesced_into(self.store, end))
+        except Exception:
+            if tries < MOST_TRIES:
+                logger.exception("could not send the end of job %s (try %d); trying again later", job_id, tries)
+                return True
+            logger.exception("could not send the end of job %s in %d tries; giving up", job_id, tries)
+        self.store.step("notices_sent", self.app.main, job_id)
+        return True

@@ -37,7 +37,7 @@ from pydantic import BaseModel, ValidationError
 
 from coordinator.errors import CoordinatorError, InvalidJob, Refused, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.client import Store
-from coordinator.threads import StoppableThread
+from coordinator.threads import StoppableThread, connections_closed
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.amqp_queue import AmqpQueue
 from coordinator.warden.inbox.as_it_is import request_queue
@@ -94,7 +94,8 @@ class Inbox(StoppableThread, Generic[M]):
         try:
             received = self._requests.take(_LISTEN)
             if received is not None:
-                self._take_in(received)
+                with connections_closed():
+                    self._take_in(received)
         except Exception as error:
             self._requests.close()
             pause = float(min(_PAUSE * 2 ** min(self._failures, 10), _LONGEST))

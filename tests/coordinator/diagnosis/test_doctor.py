@@ -102,6 +102,34 @@ def test_a_job_that_waits_on_a_free_lane_is_found_and_moves_on(coordinator: Coor
     assert said(node) == {}
 
 
+def test_results_that_are_overdue_are_found_whenever_the_next_try_is_due(node: Puppet) -> None:
+    owed, now = node.store.key("unsent", "shop"), node.store.now()
+
+    def due(at: int) -> None:
+        node.store._client.zadd(owed, {"j": at})
+
+    def tried() -> None:
+        """The errands take it, and the backend does not."""
+        due(now)
+        assert node.store.step("notices_take", "shop", 1)
+
+    node.submit("a", job_id="j", tell=True)
+    node.finish(node.must_take())
+    assert said(node) == {}, "its runner sends it"
+    due(now - 61_000)
+    assert str(said(node)["results.overdue"]) == (
+        "error [results.overdue] (app shop) what 1 ended jobs owe cannot be sent: results, links, the rest of canvases"
+    )
+    tried()
+    assert said(node) == {}, "the first try goes on"
+    tried()
+    assert "results.overdue" in said(node)
+    due(now + 1000)
+    assert "results.overdue" in said(node)
+    node.store.step("notices_sent", "shop", "j")
+    assert said(node) == {}
+
+
 def test_a_slot_beside_a_lane_s_holder_that_no_job_has_is_found(coordinator: Coordinator, node: Puppet) -> None:
     coordinator.set_limit("a", 2)
     node.submit("a", job_id="one")
@@ -311,7 +339,10 @@ def test_what_a_server_cannot_do_is_found(hosted: RedisServer, own_redis: RedisS
         client.config_set("maxmemory-policy", "allkeys-lru")
         client.config_set("appendonly", "no")
     found = codes(own_redis.url(0))
-    assert found == {"node.none": "error", "redis.eviction": "warning", "redis.persistence": "warning"}
+    assert found == {"node.none": "error", "redis.eviction": "error", "redis.persistence": "warning"}
+    with own_redis.client() as client:
+        client.config_set("maxmemory", 0)
+    assert codes(own_redis.url(0)) == found | {"redis.eviction": "warning"}, "it evicts nothing yet"
     with own_redis.client() as client:
         client.execute_command("FUNCTION FLUSH")
         client.config_set("maxmemory", 1)

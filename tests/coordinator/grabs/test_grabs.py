@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from subprocess import PIPE
 
@@ -12,6 +13,7 @@ from celery import Celery
 
 from coordinator import Coordinator, Grab, InvalidJob, WouldDeadlock
 from coordinator.jobs.instances import lane_of
+from coordinator.locks.leases import holders
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.harness.warm import start
@@ -55,6 +57,22 @@ def test_ten_processes_grab_a_hundred_instances_and_win_each_once(redis_server: 
         for process in processes:
             process.communicate()
     assert wins == Counter(str(number) for number in range(100))
+
+
+def test_one_that_another_thread_ended_is_not_held_by_the_thread_that_took_it(
+    coordinator: Coordinator, other: Coordinator
+) -> None:
+    first, stack = coordinator.grab("job", "a", "one"), ExitStack()
+    stack.enter_context(coordinator.lock("door"))
+    with ThreadPoolExecutor() as pool:
+        pool.submit(first.fail, "no").result()
+        pool.submit(stack.close).result()
+    assert holders() == []
+    second, third = other.grab("job", "a", "two"), coordinator.grab("job", "a", "three")
+    assert (second.won, third.won) == (True, False)
+    second.complete("well")
+    with third:
+        assert (third.state, third.result) == ("complete", "well")
 
 
 def test_leaving_completes_and_an_exception_fails_so_that_it_may_be_grabbed_again(coordinator: Coordinator) -> None:

@@ -1,13 +1,19 @@
 """How a job leaves its lanes, and how others hear of it."""
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from coordinator import Coordinator, JobFailed, Locked, UnknownJob, WaitTimeout
+from coordinator import Coordinator, JobFailed, Locked, StoreUnavailable, UnknownJob, WaitTimeout, aio
+from coordinator.jobs.record import Job
+from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet
+from tests.harness.proxy import Proxy
+from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
 
@@ -54,6 +60,40 @@ def test_a_waiter_whose_notice_was_lost_looks_for_itself(node: Puppet) -> None:
     assert found == ["failed"]
     node.store._client.hset(node.store.key("job", "j"), "state", "ready")
     node.order()
+
+
+def test_a_wait_outlives_an_outage_also_on_asyncio(
+    node: Puppet, proxy: Proxy, client_at: ClientAt, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = node.submit("a", job_id="j")
+    there = client_at(proxy.url(0), timeout=0.5)
+
+    async def on_a_loop() -> Job:
+        async with aio.Coordinator(url=proxy.url(0), prefix=there.settings.prefix, timeout=0.5) as jobs:
+            return await jobs.wait(sent, 40)
+
+    def all_listen() -> bool:
+        return bool(node.store._client.pubsub_numsub(node.store.key("done", "j"))[0][1] == 3)
+
+    with ThreadPoolExecutor() as pool:
+        waits = [pool.submit(there.wait, "j", 40), pool.submit(there.wait, "j")]
+        waits.append(pool.submit(asyncio.run, on_a_loop()))
+        wait_until(all_listen)
+        proxy.cut()
+        wait_until(lambda: caplog.text.count("the wait for job j goes on") == 3)
+        node.order()
+        proxy.heal()
+        assert [wait.result(20).state for wait in waits] == ["succeeded"] * 3
+    proxy.cut()
+    with pytest.raises(StoreUnavailable):
+        there.wait("j", 0.3)
+
+
+def test_a_wait_at_a_redis_that_wants_another_password_ends_at_once(
+    redis_server: RedisServer, client_at: ClientAt
+) -> None:
+    with pytest.raises(StoreUnavailable, match="does not take this user and password"):
+        client_at(f"redis://nobody:wrong@127.0.0.1:{redis_server.port}/0").wait("j")
 
 
 def test_a_finished_job_is_kept_for_its_time_and_leaves_no_other_key(node: Puppet) -> None:

@@ -71,6 +71,23 @@ def test_a_lower_bound_is_reached_little_by_little(node: Puppet) -> None:
     assert kept(node, ids) == ids[-3:]
 
 
+def test_a_record_is_kept_until_its_result_is_sent(node: Puppet) -> None:
+    """Else a backend that is away for `keep_success` would never get it."""
+    run(node, "a", job_id="j", tell=True, settings={"keep_success": 2.0})
+    client, record, owed = node.store._client, node.store.key("job", "j"), node.store.key("unsent", "shop")
+
+    def minutes() -> int:
+        return round(client.pttl(record) / 60_000)
+
+    assert minutes() == 1, "a node tries before"
+    for pause in (0.5, 1, 2, 4, 8, 10, 10):
+        client.zadd(owed, {"j": 0})
+        client.pexpire(record, 1000)
+        assert node.store.step("notices_take", "shop", 1)
+        assert minutes() == round(60 + pause), "to the next try, and an hour"
+    tell(node, "j")
+
+
 def test_failures_and_what_is_owed_are_never_dropped(node: Puppet) -> None:
     node.submit("bad", job_id="bad", settings=FEW)
     node.finish(node.must_take(), "failed")

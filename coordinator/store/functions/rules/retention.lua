@@ -4,6 +4,8 @@ local retention = {}
 
 local MOST = 1000 -- the most aliases that one call forgets
 
+local FIRST = 60000 -- ms for which a record is kept at least whose result or links are owed: the errands try before
+
 -- The part of a token that a success keeps, to recognize its holder's repeated request.
 function retention.trace_of(token)
   return #token > 16 and string.sub(token, 1, 8) .. string.sub(token, -8) or token
@@ -49,6 +51,7 @@ function retention.begin(c, id, job, state, listeners, owed)
   local success, failure, most = record.kept(job)
   local keep = state == 'succeeded' and success or failure
   redis.call('PEXPIRE', job.name, keep)
+  if owed then redis.call('PEXPIRE', job.name, FIRST, 'GT') end
   if job.aliases then redis.call('ZADD', c.P .. 'coalesced', c.wall + keep, id) end
   if most == '' or state ~= 'succeeded' or not job.class then return end
   local parent = job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')

@@ -247,15 +247,18 @@ end)
 -- args app most
 --   most: how many at most
 -- returns {id, tries} for each; tries: how often it was offered; asked again: each is offered again after 30 s, then
---   after twice as long, up to 10 min, until notices_sent
+--   after twice as long, up to 10 min, until notices_sent; its record is kept for an hour longer
 step.define('notices_take', {'allow-oom'}, function(c, args)
   local app, most = unpack(args)
   local unsent, found = c.P .. 'unsent:' .. app, {}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', unsent, '-inf', c.now, 'LIMIT', 0, most)) do
-    if redis.call('EXISTS', c.P .. 'job:' .. id) == 1 then
-      local tries = (tonumber(redis.call('HGET', c.P .. 'job:' .. id, 'offers')) or 0) + 1
-      redis.call('HSET', c.P .. 'job:' .. id, 'offers', tries)
-      redis.call('ZADD', unsent, c.now + math.min(30000 * 2 ^ (tries - 1), 600000), id)
+    local name = c.P .. 'job:' .. id
+    if redis.call('EXISTS', name) == 1 then
+      local tries = (tonumber(redis.call('HGET', name, 'offers')) or 0) + 1
+      local pause = math.min(30000 * 2 ^ (tries - 1), 600000)
+      redis.call('HSET', name, 'offers', tries)
+      redis.call('PEXPIRE', name, pause + 3600000, 'GT')
+      redis.call('ZADD', unsent, c.now + pause, id)
       found[#found + 1] = {id, tries}
     else
       redis.call('ZREM', unsent, id)

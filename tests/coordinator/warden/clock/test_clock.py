@@ -204,6 +204,28 @@ def test_a_node_that_was_declared_dead_registers_again_at_once(clock: Clock) -> 
     assert node.capacity == 9
 
 
+def test_a_node_that_redis_forgets_again_and_again_tries_twice_a_step_and_says_so(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a Redis that evicts its key."""
+    step, beats = clock.store.step, list[str]()
+
+    def forgetful(name: str, *args: Any) -> Any:
+        if name == "node_beat":
+            beats.append(name)
+            clock.store._client.delete(clock.store.key("node", "one"))
+        return step(name, *args)
+
+    clock.step()
+    with monkeypatch.context() as evicting:
+        evicting.setattr(clock.store, "step", forgetful)
+        clock.step()
+        assert (len(beats), clock.registered) == (2, False)
+    assert caplog.text.count("declared dead") == 1
+    clock.step()
+    assert clock.registered
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_is_rung(
     redis_server: RedisServer, prefix: str, tmp_path: Path, sleeper: subprocess.Popen[bytes], ended: bool

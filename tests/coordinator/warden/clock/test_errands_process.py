@@ -1,5 +1,6 @@
 """A process beside another, such as the errands: real processes that hang, end, or cannot begin."""
 
+import json
 import os
 import signal
 import subprocess
@@ -107,6 +108,32 @@ def test_errands_that_a_killed_clock_left_are_killed_by_the_next_one(
     wait_until(lambda: psutil.Process(first).status() == psutil.STATUS_ZOMBIE, 10)
     errands.process.stop()
     after.stop()
+
+
+@pytest.mark.timeout(60)
+def test_a_long_first_line_never_holds_up_the_one_above_and_comes_before_all_others(tmp_path: Path) -> None:
+    """As of an app with two thousand tasks, while its companion imports."""
+    heard, imported = tmp_path / "heard", tmp_path / "imported"
+    code = f"""
+import os, sys, time
+while not os.path.exists({str(imported)!r}): time.sleep(0.01)
+for line in sys.stdin: open({str(heard)!r}, "a").write(line)
+"""
+    slow = Companion("the slow one", ["-c", code], tmp_path / "slow", 60.0, 60.0)
+
+    def told() -> bool:
+        slow.look(first)
+        return slow.send({"ring": "me"})
+
+    def first() -> dict[str, Json]:
+        return {"tasks": "x" * 300_000}
+
+    assert not told()
+    imported.touch()
+    wait_until(told, 20)
+    slow.stop()
+    lines = [json.loads(line) for line in heard.read_text().splitlines()]
+    assert lines == [first(), {"ring": "me"}]
 
 
 def test_a_fork_of_the_one_above_holds_none_of_the_pipes(tmp_path: Path) -> None:

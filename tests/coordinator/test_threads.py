@@ -1,0 +1,123 @@
+"""Code of others leaves no connection to a database open in a thread of ours: the server may close it until the next
+round, and nobody would find out.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connections, transaction
+from starlette.requests import Request
+
+from coordinator import Coordinator, Extension
+from coordinator.author import Author
+from coordinator.dashboard import Act, Asked, Pages, Reading, dashboard
+from coordinator.dashboard.doings import Doings
+from coordinator.scheduler.sources import SourceState
+from coordinator.threads import SendingThread
+from coordinator.warden.errands.duties import Duty
+from coordinator.warden.inbox.inbox import Inbox
+from tests.coordinator.dashboard.stage import TestClient
+from tests.coordinator.warden.inbox.senders import QUEUE, plain
+from tests.harness.installation import Installation
+from tests.harness.waiting import wait_until
+
+
+class Foreign:
+    """Asks a database of Django's, and leaves its connection open, as such code does."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self.used: Any = None
+
+    def __call__(self, *_: object) -> Any:
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        self.used = connections[self._alias]
+        assert self.used.connection is not None
+        return 1
+
+    def is_over(self) -> None:
+        """Wait until its connection is closed."""
+        wait_until(lambda: self.used is not None and self.used.connection is None, 5)
+        self.used = None
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[Foreign]:
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+        django.setup()
+    alias = tmp_path.name
+    # In a file, since Django never closes one in memory; meant to be kept, since that must not count.
+    connections.settings[alias] = connections.settings["default"] | {"NAME": tmp_path / "db", "CONN_MAX_AGE": None}
+    yield Foreign(alias)
+    connections[alias].close()
+    del connections[alias], connections.settings[alias]
+
+
+def test_a_result_backend_s_after_each_burst_of_results(foreign: Foreign) -> None:
+    class Sender(SendingThread[int]):
+        send = foreign.__call__
+
+    sender = Sender("sender", 0.0, 10)
+    for number in range(2):
+        sender.put(number)
+        foreign.is_over()
+
+
+def test_a_handler_s_and_a_backend_s_after_each_look_of_the_errands(foreign: Foreign) -> None:
+    duty = Duty("duty", lambda get_on: foreign() and None, pause=60.0)
+    duty.start()
+    for _ in range(2):
+        duty.wake()
+        foreign.is_over()
+    duty.stop()
+
+
+def test_that_of_a_handler_of_requests_after_each_of_them(foreign: Foreign, apps: Installation) -> None:
+    def store() -> Any:
+        return apps.coordinator.store
+
+    inbox: Inbox[Any] = Inbox(apps.shop.app, QUEUE, apps.shop.Request, foreign, "one", store)
+    plain(apps, {"name": "a"})
+    inbox.step()
+    foreign.is_over()
+    inbox._requests.close()
+
+
+def test_a_schedule_source_s_after_each_reading(foreign: Foreign) -> None:
+    def entries() -> Iterator[Any]:
+        foreign()
+        yield from ()
+
+    SourceState("source", lambda: ("1", entries())).again()
+    foreign.is_over()
+
+
+def test_those_of_pages_logins_and_acts(foreign: Foreign, coordinator: Coordinator) -> None:
+    login = Foreign(foreign._alias)
+
+    async def auth(_: Request) -> Author:
+        await sync_to_async(login)()
+        return Author("ulla")
+
+    coordinator.extend(Extension("till", pages=lambda: Pages([], {}, readings={"till": Reading(int, foreign)})))
+    assert TestClient(dashboard(coordinator, auth=auth)).get("/api/till").json() == 1
+    foreign.is_over()
+    login.is_over()
+    asked = Asked(coordinator, {"why": "a test"}, Author("ulla"), {})
+    act = Act("Count", (), "Counts.", lambda _: f"{foreign()} is there", "/")
+    assert asyncio.run(Doings().begin(act, asked, 5.0)).said == "1 is there"
+    foreign.is_over()
+
+
+def test_within_a_user_s_transaction_it_stays(foreign: Foreign) -> None:
+    with transaction.atomic(using=foreign._alias):
+        SourceState("source", lambda: (str(foreign()), ())).again()
+        assert foreign.used.connection is not None
