@@ -1,5 +1,5 @@
-"""The request of the runner's task: logs the death of its process as a warning only, since the clock kills runners and
-logs why.
+"""The request of the runner's task: logs the death of its process as a warning only, since the clock kills runners, or
+they end themselves, and both log why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class QuietRequest(Request):
         error = exc_info.exception
         if isinstance(error, ExceptionWithTraceback):
             error = error.exc
-        if isinstance(error, WorkerLostError):
+        if isinstance(error, WorkerLostError | SystemExit):  # billiard 4.3 tells of the second before the death
             task_ready(self)
             logger.warning("the process of a runner has ended, the clock looks after its job: %s", error)
             return

@@ -149,9 +149,10 @@ class WardenStep(bootsteps.StartStopStep):
     def _look_after_clock(self, c: consumer.Consumer) -> None:
         self.coordinated.coordinator._board.look(stops=state.should_stop not in (None, False))  # SIGHUP sets no more
         if self._clock is None:
-            settings, note = self.coordinated.coordinator.settings, self.coordinated.coordinator._board.folder / "clock"
+            settings, board = self.coordinated.coordinator.settings, self.coordinated.coordinator._board
+            command, note = ["-m", "coordinator.warden.clock"], board.folder / "clock"
             patience = 4 * settings.timeout + settings.gap  # the clock asks Redis between two signs of life
-            self._clock = Companion("the clock", ["-m", "coordinator.warden.clock"], note, patience, _FIRST)
+            self._clock = Companion("the clock", command, note, patience, _FIRST, [board.memory])
         self._clock.look(partial(self._charge, c))
 
     def _switch_queue(self, c: consumer.Consumer) -> None:
@@ -195,6 +196,7 @@ class WardenStep(bootsteps.StartStopStep):
         return {
             "app": locate(app),
             "board": str(app.coordinator._board.folder),
+            "memory": app.coordinator._board.memory,
             "settings": app.coordinator.settings.model_dump(mode="json"),
             "node": c.hostname,
             "incarnation": app.coordinator._incarnation,

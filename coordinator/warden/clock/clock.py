@@ -43,8 +43,8 @@ BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only
 class Charge:
     """The first line that a worker sends to its clock.
 
-    `app`: where the errands import the Celery app from; `board`: the folder of its board; `settings`: the arguments of
-    `Settings`.
+    `app`: where the errands import the Celery app from; `board`, `memory`: the folder and the descriptor of its board;
+    `settings`: the arguments of `Settings`.
     """
 
     node: str
@@ -55,6 +55,7 @@ class Charge:
     tasks: list[str]
     app: str
     board: str
+    memory: int
     settings: dict[str, Json]
 
 
@@ -67,7 +68,7 @@ class Clock:
         self.settings = store.settings
         self.lanes = LaneClient(store)
         self.nodes = Nodes(store)
-        self.board = Board(Path(charge.board))
+        self.board = Board(Path(charge.board), charge.memory)
         self.watch = RunnerWatch(self.lanes, charge.node, charge.worker, self.board, self._get_on)
         self.charge = charge
         self.changed: About = {}
@@ -159,6 +160,7 @@ class Clock:
                 self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
         beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times, batch)
         self.changed, self._beaten = {}, time.monotonic()
+        self.board.heard = self._beaten
         if batch and beat:
             self._measures.sent()
         if beat is None:
