@@ -41,6 +41,7 @@ from coordinator.jobs.request import TELL_COALESCED
 from coordinator.jobs.states import State
 from coordinator.lanes.client import LaneClient
 from coordinator.locks.leases import would_deadlock
+from coordinator.runner.as_job import in_one_process
 from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
 from coordinator.runner.canvas import has_results
 from coordinator.runner.claim import Claim, claim_of
@@ -156,7 +157,8 @@ class Runner:
         usual = self.store.settings.retry_delay
         self._pen.begin(claim.token, claim.time_limit, claim.id, claim.task)
         try:
-            outcome = self._tracers.attempt(claim, usual)
+            with in_one_process(claim.id):  # handlers may fork as well
+                outcome = self._tracers.attempt(claim, usual)
         finally:
             self._pen.end()
             working.reset(mark)

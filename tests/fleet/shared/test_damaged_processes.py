@@ -70,3 +70,20 @@ def test_a_body_keeps_its_lane_its_limit_and_its_cancel_where_somebody_empties_t
         fleet.coordinator.cancel(f"ended {harm}", why="enough")
         assert wait(f"ended {harm}", 30).state == "cancelled"
         wait_until((board / "worker").exists, 10)  # by which supervisors see that it lives
+
+
+@pytest.mark.parametrize("child", ["returns", "fails", "exits"])
+def test_what_a_body_forked_and_comes_back_from_it_ends_nothing_and_begins_nothing(fleet: Fleet, child: str) -> None:
+    submit, tasks = fleet.coordinator.submit, tasks_of(fleet)
+    submit("k", tasks.forks.s("parent", child), job_id="parent")
+    submit("k", fleet.shop.work.s("next"), job_id="next")
+    wait_until(lambda: fleet.stamps("parent", "alone"), 20, fleet.logs)
+    assert fleet.coordinator.job("parent").state == "running"
+    assert not fleet.stamps("next")
+    fleet.go("parent")
+    assert fleet.coordinator.wait("parent", 20).result == "the parent"
+    assert fleet.coordinator.wait("next", 20).attempt == 1
+    assert marks(fleet) == [
+        *(f"parent {what}" for what in ("begin", "alone", "end", "returned")), "next begin", "next end",
+    ]  # fmt: skip
+    assert not [line for line in fleet.logs().splitlines() if "refused" in line]

@@ -194,6 +194,30 @@ def damages_its_process(name: str, how: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
+class Told(Task):
+    abstract = True
+
+    def after_return(self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        stamp(args[0], "returned")
+
+
+@task(base=Told)
+def forks(name: str, child: str) -> str:
+    """Its child comes back from here at once; the parent works until the child is gone, and the test says so."""
+    stamp(name, "begin")
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        stamp(name, "alone")
+        _record.blpop([f"{_PREFIX}.go.{name}"], 110)
+        stamp(name, "end")
+        return "the parent"
+    if child == "fails":
+        raise ValueError("in the child")
+    if child == "exits":
+        raise SystemExit(3)
+    return "the child"
+
+
 @task()
 def hands_on(name: str) -> str:
     """Submits another job, once the test says so."""
