@@ -33,7 +33,6 @@ from coordinator.celery_patches.listening import misfit
 from coordinator.celery_patches.soft_shutdown import before_cold_shutdown
 from coordinator.celery_patches.timers import forget_cancelled
 from coordinator.fleet import processes
-from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS, MAPS
@@ -247,7 +246,6 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     install_runner(app, coordinator._place)
     track_subtasks(app, coordinator._place)
     coordinator._incarnation = uuid.uuid4().hex
-    coordinator._board = Board.open()
     coordinator._one_each = bool(instance.max_tasks_per_child or instance.max_memory_per_child)
     coordinator._node = sender
     add_queue(app, sender, consumed=not is_taken(app, sender))

@@ -87,3 +87,29 @@ def test_what_a_body_forked_and_comes_back_from_it_ends_nothing_and_begins_nothi
         *(f"parent {what}" for what in ("begin", "alone", "end", "returned")), "next begin", "next end",
     ]  # fmt: skip
     assert not [line for line in fleet.logs().splitlines() if "refused" in line]
+
+
+NO_PIDFD = """
+import os
+
+def pidfd_open(pid, flags=0):
+    raise PermissionError(1, "Operation not permitted")
+
+os.pidfd_open = pidfd_open
+"""
+
+
+def test_limits_and_cancels_hold_on_a_system_that_gives_no_handles_of_processes(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_PIDFD)
+    other = fleet.worker("other", 1, PYTHONPATH=str(tmp_path))
+    coordinator, work = fleet.coordinator, fleet.shop.work
+    coordinator.drain("one@test", why="only the other one is to work")
+    coordinator.submit("k", work.s("late", 60), job_id="late", time_limit=1)
+    coordinator.submit("k", work.s("cancelled", 60), job_id="cancelled")
+    assert (coordinator.wait("late", 20).error or {})["type"] == "TimedOut"
+    fleet.begun("cancelled")
+    coordinator.cancel("cancelled", why="enough")
+    job = coordinator.wait("cancelled", 20)
+    coordinator.undrain("one@test")
+    assert (job.state, job.node) == ("cancelled", other.name)
+    assert "Traceback" not in other.log.read_text()
