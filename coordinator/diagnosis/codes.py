@@ -138,7 +138,7 @@ CODES: Codes = {
     ),
     "node.full": ("has no free slot: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
     "node.busy": ("works: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
-    "node.deaf": ("does not answer its doorbells, and is rung last", ""),
+    "node.deaf": ("does not answer its doorbells, and is rung last[; its last runner failed: {failure}]", ""),
     "node.braked": ("is short of CPU or memory (load {load:.0%}, memory {memory:.0%}), and is rung late", ""),
     "node.lacks": ("cannot take {count} ready jobs: it is {rejected} {lacks!r}", ""),
     "node.offered": ("is rung for {count} ready jobs", ""),

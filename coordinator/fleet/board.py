@@ -47,7 +47,7 @@ _EVENTS, _STOPS, _LOOKS, _USED, _HEARD, _HEAD = 0, 1, 2, 4, 8, 16
 _ALIVE = "worker"  # a file that changes with each look
 _ROOM = 1000  # size of a place in bytes
 _PLACES = 10_000  # as many runners may be at work at once; memory is used once a place is taken
-_KEPT = 60.0  # seconds for which the notice of a failed runner is kept for the clock
+_KEPT = 60.0  # seconds for which the notice of a failed runner is kept
 _READS = 5  # tries at a notice that is being written; its process may be stopped in the middle of a write
 _PATIENCE = 1.0  # seconds to wait for others that take a place
 
@@ -230,16 +230,21 @@ class Board:
         self._clear([_place_in(runner)])
 
     def clean(self) -> None:
-        """Free the places of dead processes, and old ones of failed runners that no clock has freed."""
+        """Free the places of dead processes, and old ones of failed runners."""
         old = time.monotonic() - _KEPT
         self._clear(
             [
                 _place_in(runner)
                 for runner, notice in self.notices()
-                if processes.condition(notice.process) == "gone"
-                or (notice.state in ("failed", "signalled") and notice.begun < old)
+                if (notice.begun < old and notice.state in ("failed", "signalled"))
+                or (notice.state != "failed" and processes.condition(notice.process) == "gone")
             ]
         )
+
+    def failure(self) -> str:
+        """Why the last runner failed, '' if none did in the last minute."""
+        failed = [(notice.begun, notice.why) for _, notice in self.notices() if notice.state == "failed"]
+        return max(failed, default=(0.0, ""))[1]
 
     def close(self) -> None:
         """Remove the board."""

@@ -36,6 +36,7 @@ from coordinator.warden.clock.runner_watch import RunnerWatch
 logger = logging.getLogger(__name__)
 
 _BELLS = 64
+_LONGEST = 200  # characters of a runner's failure, as its node shows it
 BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only after all that are less than half full
 
 
@@ -158,6 +159,9 @@ class Clock:
             if self._now:
                 since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
                 self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
+            failure = self.board.failure()[:_LONGEST]
+            if failure != charge.about.get("failure", ""):
+                self.changed["failure"] = charge.about["failure"] = failure
         beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times, batch)
         self.changed, self._beaten = {}, time.monotonic()
         self.board.heard = self._beaten

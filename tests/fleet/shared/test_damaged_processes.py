@@ -43,6 +43,19 @@ def test_twenty_jobs_run_on_a_node_whose_only_process_was_damaged(fleet: Fleet, 
     assert len(fleet.stamps(what="end")) == 20
 
 
+def test_a_node_of_threads_that_cannot_reach_redis_loses_its_job_to_another_and_says_why(fleet: Fleet) -> None:
+    """Its process stays, since other bodies may run there."""
+    coordinator, other = fleet.coordinator, fleet.worker("other", 1, "-I", MODULE, pool="threads")
+    coordinator.drain("one@test", why="only the other one is to work")
+    coordinator.submit("k", tasks_of(fleet).damages_its_process.s("damage", "cannot reach Redis"), job_id="damage")
+    wait_until(lambda: coordinator.job("damage").losses, 20, fleet.logs)
+    wait_until(lambda: "its last runner failed: StoreUnavailable" in str(coordinator.why(node=other.name)), 20)
+    coordinator.undrain("one@test")
+    job = coordinator.wait("damage", 20)
+    assert (job.state, job.node, job.losses) == ("succeeded", "one@test", 1)
+    assert "coordinator.run failed" in other.log.read_text()
+
+
 def the_board(fleet: Fleet) -> list[Path]:
     memory = Path("/dev/shm")
     return [*memory.glob(f"celery-coordinator-*-{fleet.workers[0].pid}.*")]
