@@ -150,18 +150,7 @@ class Clock:
             times = self._measures.times if self._measures.times or self._times else None
             self._times = self._measures.times
             self._next_load = time.monotonic() + self.settings.heartbeat
-            load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
-            self.changed |= {
-                "load": round(load, 3),
-                "memory": round(memory, 3),
-                "braked": int(max(load, memory) > BRAKE),
-            }
-            if self._now:
-                since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
-                self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
-            failure = self.board.failure()[:_LONGEST]
-            if failure != charge.about.get("failure", ""):
-                self.changed["failure"] = charge.about["failure"] = failure
+            self._look_around()
         beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times, batch)
         self.changed, self._beaten = {}, time.monotonic()
         self.board.heard = self._beaten
@@ -177,6 +166,17 @@ class Clock:
         for bell in beat.bells:
             if self.store.ringer:
                 self.store.ringer(charge.node, bell)
+
+    def _look_around(self) -> None:
+        """Note what is new of the host and of the runners."""
+        load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+        self.changed |= {"load": round(load, 3), "memory": round(memory, 3), "braked": int(max(load, memory) > BRAKE)}
+        if self._now:
+            since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
+            self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
+        failure = self.board.failure()[:_LONGEST]
+        if failure != self.charge.about.get("failure", ""):
+            self.changed["failure"] = self.charge.about["failure"] = failure
 
     def _ring_again(self) -> None:
         """Ring all bells that are on their way to this node, since its broker may have lost some. Without this, each
