@@ -72,8 +72,17 @@ def test_a_runner_is_over_once_it_says_so_or_another_has_its_place_and_never_sin
     assert after is pen
     assert board.read(me).is_done(FIRST)
     assert not board.read(other).is_done(FIRST)
-    board.look(stops=False)
-    assert board.folder.exists()
+
+
+def test_each_look_of_the_main_process_changes_a_file_for_supervisors_also_once_the_folder_was_removed(
+    board: Board,
+) -> None:
+    seen = []
+    for _ in range(3):
+        shutil.rmtree(board.folder)
+        board.look(stops=False)
+        seen.append((board.folder / "worker").read_bytes())
+    assert len({*seen}) == 3
 
 
 def test_an_id_of_which_the_board_has_nothing_is_of_a_runner_that_is_over(board: Board) -> None:
