@@ -163,7 +163,7 @@ def test_bells_that_a_node_with_room_does_not_answer_are_found(node: Puppet) -> 
     told = "1 doorbells are not answered, the oldest for 60 s"
     assert said(node)["bell.overdue"].message == told
     node.store._client.hset(node.store.key("node", "one"), "failure", "OSError(24)")
-    assert said(node)["bell.overdue"].message == f"{told}; its last runner failed: OSError(24)"
+    assert said(node)["bell.overdue"].message == f"{told}; the last runner there failed: OSError(24)"
     for number in range(4):
         node.submit(str(number))
     taken = [node.must_take() for _ in range(4)]

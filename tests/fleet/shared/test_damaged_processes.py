@@ -49,7 +49,9 @@ def test_a_node_of_threads_that_cannot_reach_redis_loses_its_job_to_another_and_
     coordinator.drain("one@test", why="only the other one is to work")
     coordinator.submit("k", tasks_of(fleet).damages_its_process.s("damage", "cannot reach Redis"), job_id="damage")
     wait_until(lambda: coordinator.job("damage").losses, 20, fleet.logs)
-    wait_until(lambda: "its last runner failed: StoreUnavailable" in str(coordinator.why(node=other.name)), 20)
+    told = "the last runner there failed: StoreUnavailable"
+    wait_until(lambda: told in str(coordinator.why(node=other.name)), 20)
+    assert f"node {other.name} has room for it; {told}" in str(coordinator.why("damage"))
     coordinator.undrain("one@test")
     job = coordinator.wait("damage", 20)
     assert (job.state, job.node, job.losses) == ("succeeded", "one@test", 1)
