@@ -106,8 +106,8 @@ system-ready:
 		fi; \
 		if [ "$$agreed" = y ]; then $(MAKE) --no-print-directory system; \
 		else echo "The tests need: $(SYSTEM_PACKAGES). Install them yourself or with: make system" >&2; exit 1; fi; }
-	@told="$$(for server in redis-server valkey-server; do \
-		command -v $$server && $$server --version; done 2>&1)"; new='$(NEW_SERVER)'; [[ $$told =~ $$new ]] || { \
+	@told="$$(for server in $$(type -ap redis-server valkey-server); do \
+		echo $$server && $$server --version; done 2>&1)"; new='$(NEW_SERVER)'; [[ $$told =~ $$new ]] || { \
 		echo "The tests need Redis 7.0 or later, or Valkey 7.2 or later. The PATH has: $${told:-neither}" >&2; \
 		echo "Install a newer redis-server or valkey-server, or put its folder first on the PATH." >&2; exit 1; }
 
@@ -117,27 +117,29 @@ $(DATAONE): Makefile | $(INSTALLED)
 	@.dataone/bin/pip install -q --disable-pip-version-check dataone.gmn==3.5.2 'django==5.2.*' waitress
 	@touch $@
 
+# What the service runs with is in requirements.txt, which the image takes; the tests want the rest, too.
+PINNED := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 lock: $(INSTALLED) ## pin all versions anew, with hashes, in requirements*.txt
 	@$(BIN)/pip install -q --disable-pip-version-check uv
-	@$(BIN)/uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes --upgrade \
-		--extra asyncio --extra batches --extra dashboard --extra docs --extra embedded --extra flower --extra metrics \
-		--extra postgres --extra service --extra dev \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
-	@echo "python-ldap>=3.4" | $(BIN)/uv pip compile -q - --universal --python-version 3.11 --generate-hashes --upgrade \
-		--no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements-ldap.txt
+	@$(PINNED) pyproject.toml --upgrade --extra asyncio --extra batches --extra dashboard --extra docs --extra embedded \
+		--extra flower --extra metrics --extra postgres --extra service --extra dev -o requirements-dev.txt
+	@echo "setuptools>=77" | $(PINNED) pyproject.toml - -c requirements-dev.txt --extra asyncio --extra dashboard \
+		--extra flower --extra metrics --extra postgres --extra service -o requirements.txt
+	@echo "python-ldap>=3.4" | $(PINNED) - --upgrade -o requirements-ldap.txt
 
 clean: ## remove the environment and everything made here
 	@rm -rf $(VENV) build dist *.egg-info .bench .matrix .dataone .coordinator .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): requirements.txt pyproject.toml
+$(INSTALLED): requirements-dev.txt pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or later with the venv module was found. On Debian or Ubuntu:" \
 		"apt-get install python3-venv. Or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(PYTHON) -c '$(FIT)' 2>/dev/null || { echo "$(PYTHON) is older than 3.11 or lacks the venv module. On Debian or" \
 		"Ubuntu: apt-get install python3-venv. Or name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (the first time takes a minute) ..."
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -14,6 +14,7 @@ Nothing here connects: the clients for threads and for event loops are built fro
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -24,7 +25,8 @@ _PARTS = re.compile(r"(rediss?)\+(sentinel|cluster)://([^/?]*@)?([^/?]*)([^?]*)\
 _NO = ("no", "n", "false", "f", "0", "off")
 _FORM = "redis+sentinel://HOST:PORT,HOST:PORT/MASTER/DB"
 _CLUSTER = "redis+cluster://HOST:PORT,HOST:PORT"
-_SECRET = re.compile(r"//[^/?]*@|([?&]\w*(?:username|password)=)[^&]*")
+_QUOTE = "write # / ? @ : [ in it as %23 %2F %3F %40 %3A %5B"
+_SECRET = re.compile(r"//.*@|([?&]\w*(?:username|password)=)[^&]*")
 
 
 class SentinelAddress(NamedTuple):
@@ -52,10 +54,11 @@ def checked(url: str) -> str:
         schemes = ", ".join(f"{scheme}://" for scheme in _SCHEMES[:-1])
         raise ValueError(f"the URL must begin with {schemes} or {_SCHEMES[-1]}://")
     if through(url) is None:
-        parts = urlsplit(url)
-        _port(parts)
-        if scheme != "unix" and not (number := parts.path.strip("/") or "0").isdecimal():
-            raise ValueError(f"the URL names the database {number!r}: a database of Redis is a number, such as /0")
+        parts = split(url)
+        if url.count("://") > 1:
+            raise ValueError("the URL names several servers: name the one that is the coordinator's")
+        if scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
+            raise ValueError("the URL names a database that is no number: write one, such as /0")
     return url
 
 
@@ -69,6 +72,8 @@ def through(url: str) -> SentinelAddress | None:
     if (parts := _PARTS.fullmatch(url)) is None:
         return None
     scheme, kind, login, host_list, path, query = parts.groups("")
+    if (not login and "@" in path + query) or set(login) & set("#[]"):
+        raise ValueError(f"the URL has a user or a password that cannot be read; {_QUOTE}")
     if kind == "cluster":
         return _cluster(f"{scheme}://{login}/0?{query}", host_list, path.strip("/"))
     hosts = tuple(_host(host) for host in host_list.split(",") if host.strip())
@@ -99,28 +104,54 @@ def _cluster(options: str, host_list: str, path: str) -> SentinelAddress:
     if not hosts:
         raise ValueError(f"the URL names no node of the cluster: {_CLUSTER}")
     if path not in ("", "0"):
-        raise ValueError(f"the URL names the database {path!r}, and a cluster has number 0 alone: {_CLUSTER}")
+        raise ValueError(f"the URL names a database, and a cluster has number 0 alone: {_CLUSTER}")
     return SentinelAddress(hosts, "", options, options)
 
 
 def _host(address: str, port: int = PORT) -> tuple[str, int]:
-    parts = urlsplit(f"//{address.strip()}")
+    parts = split(f"//{address.strip()}")
     if not parts.hostname:
-        raise ValueError(f"the URL names a server without a host: {address.strip()!r}")
-    return parts.hostname, _port(parts) or port
+        raise ValueError("the URL names a server without a host")
+    return parts.hostname, parts.port or port
 
 
-def _port(parts: SplitResult) -> int | None:
+def split(url: str) -> SplitResult:
+    """The parts of a URL. Raises ValueError, which quotes nothing of it: any part may be one of a password."""
     try:
-        return parts.port
-    except ValueError as error:
-        raise ValueError(f"the URL has no port: {error}") from error
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(f"the URL has no port that is a number; if that is part of a password, {_QUOTE}") from None
+    if parts.netloc and "@" not in parts.netloc and "@" in url:
+        raise ValueError(f"the URL has a user or a password that cannot be read; {_QUOTE}")
+    return parts
 
 
 def _login(options: dict[str, str]) -> str:
     """Remove user and password from the options, and return them in the form that a URL has before its host."""
     user, password = (quote(options.pop(name, ""), safe="") for name in ("username", "password"))
     return f"{user}:{password}@" if user or password else ""
+
+
+def from_broker(broker: str, tls: object) -> str:
+    """Translate Celery's URL of a Redis broker, and its `broker_use_ssl`, into our form. Raises ValueError."""
+    scheme, _, rest = broker.partition("://")
+    parts = split(f"{'unix' if scheme == 'redis+socket' else scheme}://{rest}")
+    options: dict[str, object] = dict(parse_qsl(parts.query))
+    if parts.scheme == "unix":
+        options |= {"db": options.pop("virtual_host")} if "virtual_host" in options else {}
+    else:
+        if not any(name.startswith("ssl_") for name in options):  # kombu takes them from one of the two
+            given = tls if isinstance(tls, Mapping) else {}
+            if other := ", ".join(str(name) for name in given if not str(name).startswith("ssl_")):
+                raise ValueError(f"broker_use_ssl has {other}, and a Redis takes ssl_cert_reqs, ssl_ca_certs, …")
+            options |= given
+        if "ssl_cert_reqs" in options:
+            named = getattr(options["ssl_cert_reqs"], "name", options["ssl_cert_reqs"])
+            options["ssl_cert_reqs"] = str(named).lower().removeprefix("cert_")
+        over_tls = any(name.startswith("ssl_") for name in options)
+        parts = parts._replace(scheme="rediss" if over_tls else parts.scheme)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}" + (f"?{urlencode(options)}" if options else "")
 
 
 def through_sentinels(broker: str, options: dict[str, object]) -> str:
@@ -144,7 +175,8 @@ def as_broker(url: str) -> dict[str, object]:
     if url.startswith("sentinel://"):
         checked(url)  # it has no name of a master
     if (parts := sentinels_of(url)) is None:
-        return {"broker_url": url}
+        over_socket = re.sub(r"([?&])db=", r"\1virtual_host=", url.replace("unix://", "redis+socket://", 1))
+        return {"broker_url": over_socket if url.startswith("unix://") else url}
     servers, sentinels = urlsplit(parts.servers), urlsplit(parts.sentinels)
     login = servers.netloc and f"{servers.netloc.rpartition('@')[0]}@"
     hosts = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in parts.hosts]

@@ -7,6 +7,7 @@ Each comes from the constructor, else from `app.conf` (`coordinator_<name>`), el
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -49,7 +50,7 @@ class GivenSettings(TypedDict, total=False):
 class Settings(BaseModel):
     """`Settings.load(...)` reads the sources; `source(name)` names the source of a value."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: str = Field(
         "",
@@ -122,13 +123,24 @@ class Settings(BaseModel):
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def load(cls, arguments: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-        """Merge the three sources, `arguments` first. Raises SettingsError, which names source and setting."""
+    def load(
+        cls, arguments: Mapping[str, object], conf: Mapping[str, object], environ: Mapping[str, str],
+        namespace: str = "celery", broker: tuple[str, str] = ("", ""),
+    ) -> Settings:  # fmt: skip
+        """Merge the three sources, `arguments` first. Raises SettingsError, which names source and setting.
+
+        `namespace`: what may stand before the names in the configuration. `broker`: the name of Celery's setting of a
+        broker, and the URL made of it, which counts where no source names one.
+        """
+        of_conf = rf"(?i)(?:{re.escape(namespace.rstrip('_'))}_)?coordinator_"
+        configured = _picked(conf, of_conf, "app.conf setting")  # Celery knows which one counts of several spellings
         values: dict[str, object] = {}
         sources: dict[str, str] = {}
+        picked: Mapping[str, object]
         for label, picked in (
+            (broker[0], {"url": broker[1] or None}),
             ("environment", _picked(environ, "COORDINATOR_", "environment variable", ignore=_OF_COMMANDS)),
-            ("app.conf", _picked(conf, "coordinator_", "app.conf setting")),
+            ("app.conf", {name: conf.get(f"coordinator_{name}", value) for name, value in configured.items()}),
             ("constructor", _picked(arguments, "", "argument")),
         ):
             for name, value in picked.items():
@@ -140,7 +152,7 @@ class Settings(BaseModel):
             first = error.errors()[0]
             name = str(first["loc"][0])
             wrong = first["msg"].removeprefix("Value error, ")
-            raise SettingsError(f"setting {name} ({sources.get(name, 'default')}): {wrong}") from error
+            raise SettingsError(f"setting {name} ({sources.get(name, 'default')}): {wrong}") from None
         settings._sources.update(sources)
         for name in ("lock_ttl", "node_ttl"):
             if getattr(settings, name) < 2 * settings.sweep:
@@ -154,22 +166,25 @@ class Settings(BaseModel):
         return max(2.0, 4 * self.sweep)
 
     def source(self, name: str) -> str:
-        """The source of a setting's value: constructor, app.conf, environment, broker or default."""
+        """The source of a setting's value: constructor, app.conf, environment, default, or Celery's `broker_url`."""
         return self._sources.get(name, "default")
 
 
-def _picked(source: Mapping[str, object], prefix: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
-    """The settings in one source. Raises SettingsError for an unknown name, with the closest known one."""
+def _picked(source: Mapping[str, object], begin: str, what: str, ignore: tuple[str, ...] = ()) -> dict[str, object]:
+    """The settings in one source, whose names begin with the pattern `begin`. Raises SettingsError for an unknown name,
+    with the closest known one.
+    """
     known = list(Settings.model_fields)
     picked = {}
-    for name, value in source.items():
-        if not name.startswith(prefix) or name in ignore:
+    for name in source:
+        if not (begun := re.match(begin, name)) or name in ignore:
             continue
+        prefix = begun[0]
         field = name[len(prefix) :].lower()
         if field not in known:
             close = difflib.get_close_matches(field, known, 1)
             near = prefix + (close[0].upper() if prefix.isupper() else close[0]) if close else ""
             hint = f"; did you mean {near!r}?" if close else f"; known: {', '.join(known)}"
             raise SettingsError(f"unknown {what} {name!r}{hint}")
-        picked[field] = value
+        picked[field] = source[name]
     return picked

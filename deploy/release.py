@@ -76,9 +76,35 @@ def check_version() -> str:
     return VERSION
 
 
+def with_addresses(text: str, repository: str) -> str:
+    """README for a package's page elsewhere: each relative link and picture with its address at this version."""
+
+    def whole(found: re.Match[str]) -> str:
+        kind = "raw" if found[1].startswith("!") else "blob"
+        return f"{found[1]}{repository.rstrip('/')}/{kind}/v{VERSION}/{found[2]}"
+
+    return re.sub(r"(!?\[[^\]]*\]\()(?!\w+://|#)([^)\s]+)", whole, text)
+
+
+def check_addresses() -> str:
+    """The addresses on the package's page; README's relative pictures and links need the repository's there."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+    if lacking := [name for name in ("Repository", "Documentation", "Changelog", "Security") if name not in urls]:
+        raise Failed(f"pyproject.toml has no address for {', '.join(lacking)}: name them in [project.urls]")
+    return ", ".join(urls)
+
+
 def build() -> str:
+    """The archives. README in them has whole addresses where [project.urls] names the repository."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist")
+    readme, urls = ROOT / "README.md", tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+    text = readme.read_text()
+    try:
+        if repository := urls.get("Repository"):
+            readme.write_text(with_addresses(text, repository))
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", ROOT / "dist")
+    finally:
+        readme.write_text(text)
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted((ROOT / "dist").iterdir()))
     return ", ".join(path.name for path in sorted((ROOT / "dist").iterdir()))
 
@@ -153,7 +179,7 @@ ALWAYS: tuple[Callable[[], str], ...] = (build, try_wheel, build_docs, check_lic
 @click.option("--rehearse", is_flag=True, help="Leave out what only a release commit has.")
 def main(rehearse: bool) -> None:
     """Check, build and try a release."""
-    for step in (*(() if rehearse else (check_tree, check_version)), *ALWAYS):
+    for step in (*(() if rehearse else (check_tree, check_version, check_addresses)), *ALWAYS):
         name = step.__name__.replace("_", " ")
         try:
             click.echo(f"ok      {name}: {step()}")

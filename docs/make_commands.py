@@ -29,7 +29,7 @@ is set. `--json` prints JSON, for programs.
 A command that changes what is there, a job, lane, grab, entry, node, request, member or item, wants `--why TEXT`, and
 takes `--by TEXT`, the author, by default user@host. The history of that thing keeps both, and `coordinator actions`
 lists what was done, with the `--ticket` where there is one. A command that looks has neither, nor has one that puts
-something in (`submit`, `refresh`, `nodelist import`), that has work done (`nodelist refresh`, `components run`), or
+something in (`submit`, `refresh`), that has work done (`nodelist refresh`, `components run`), or
 that clears away what comes back by itself (`libraries remove`, `members forget`).
 
 The JSON of a list has one shape: `{"lanes": [...], "after": null}`. The rows stand under the noun: `jobs`, `lanes`,

@@ -34,12 +34,13 @@ All times are seconds, all sizes are bytes. The [glossary](glossary.md) explains
 Each setting has three sources. The first that names it wins:
 
 1. the constructor: `Coordinator(app, lock_ttl=30)`;
-2. the app's configuration: `app.conf.coordinator_lock_ttl = 30`;
+2. the app's configuration: `app.conf.coordinator_lock_ttl = 30`, or `CELERY_COORDINATOR_LOCK_TTL = 30` in the settings
+   of a Django project, whose app has `config_from_object("django.conf:settings", namespace="CELERY")`;
 3. the environment: `COORDINATOR_LOCK_TTL=30`.
 
 The library refuses an unknown name at the start and says which known name is nearest (`did you mean …?`). `lock_ttl`
 and `node_ttl` last for two sweeps at least. `coordinator settings` prints each value and its source, which is
-`broker` for a `url` that nobody names. `COORDINATOR_APP` is no setting: it names the app of the command line.
+`broker_url` for a `url` that is made of it. `COORDINATOR_APP` is no setting: it names the app of the command line.
 
 """
 

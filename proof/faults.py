@@ -583,6 +583,28 @@ FAULTS = [
         "In a container that forbids pidfd_open, a job past its limit or cancelled ran for ever, and the clock raised "
         "at each look.", "public bug reports",
     ),
+    Fault(
+        "another-store-is-written", "afd2121f", "tasks/whereabouts.py",
+        '        if noted["id"] != identity:\n', "        if False:\n",
+        "tests/tasks/test_whereabouts.py::"
+        "test_who_names_another_permanent_store_is_refused_and_changes_nothing",
+        "A terminal that had read `. DIR/environment` talked to another LDAP, document or database than the nodes: a "
+        "removed member came back approved, `suspend` left LDAP as it was, each with status 0.", "black-box trials",
+    ),
+    Fault(
+        "a-comment-cuts-off-a-value", "c59870a5", "tasks/member_node/safe_xml.py",
+        '"remove_comments": True, "remove_pis": True', '"remove_comments": False, "remove_pis": False',
+        "tests/tasks/member_node/test_safe_xml.py::test_what_stands_in_a_value_does_not_cut_it_off",
+        "`<identifier>a<!-- c -->b</identifier>` was the pid `a`; base URLs and subjects were cut off, too.",
+        "black-box trials",
+    ),
+    Fault(
+        "namespace-of-the-app-is-ignored", "77fdedaf", "coordinator/settings.py",
+        "(?:{re.escape(namespace.rstrip('_'))}_)?", "",
+        "tests/coordinator/test_settings.py::test_the_settings_of_a_django_project_reach_the_command",
+        "CELERY_COORDINATOR_PREFIX in a Django project was ignored in silence: staging and production shared a prefix.",
+        "black-box trials",
+    ),
 ]
 
 # Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.

@@ -8,17 +8,33 @@ from coordinator import Finding
 from tasks import instants
 from tasks.app import NODELIST, coordinator, documents
 from tasks.nodelist.entries import KEPT, Kept
+from tasks.nodelist.store_notes import lacking
 from tasks.settings import Settings
 
 
 def findings() -> Iterator[Finding]:
     if not documents[NODELIST].pointer()[0]:
         message = "there is no nodelist, so no member is synchronized, and requests wait: coordinator nodelist show"
-        yield Finding("error", "document.none", f"document {NODELIST}", message, "coordinator nodelist import FILE")
+        fix = "coordinator nodelist import FILE --why …"
+        yield Finding("error", "document.none", f"document {NODELIST}", message, fix)
     yield from documents.findings()
+    yield from _pending()
     yield from _proposals()
     if task := Settings.from_environment().on_object:
         yield from _events(task)
+
+
+def _pending() -> Iterator[Finding]:
+    """One for each reason why the permanent store lacks something; none for what is about to be written."""
+    members: dict[str, list[str]] = {}
+    for member_id, pending in lacking(documents[NODELIST]).items():
+        members.setdefault(pending.why, []).append(member_id)
+    for why, names in members.items():
+        if why:
+            count = f"{len(names)} members, such as {names[0]}" if len(names) > 1 else names[0]
+            message = f"the permanent store lacks the newest of {count}: {why}"
+            fix = "mend that: the next refresh writes it  # coordinator nodelist refresh"
+            yield Finding("warning", "document.pending", f"document {NODELIST}", message, fix)
 
 
 def _proposals() -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Literal, Self
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -23,6 +22,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from coordinator.address import split
 
 PREFIX = "TASKS_"
 MIB = 1024 * 1024
@@ -51,7 +52,7 @@ class Access(BaseModel):
 class Settings(BaseModel):
     """Durations in seconds, sizes in bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     data_dir: Path = Field(
         default_factory=lambda: Path.home() / ".local" / "share" / "celery-coordinator",
@@ -165,13 +166,23 @@ class Settings(BaseModel):
     )
     ldap_page: int = Field(500, ge=1, description="number of entries in one answer to a search")
 
+    @field_validator("database_url")
+    @classmethod
+    def _check_database(cls, value: str) -> str:
+        """SQLAlchemy would take a part of a password for the host, and its driver would tell it."""
+        if "@" in value.partition("@")[2].partition("?")[0] and not value.startswith("sqlite"):
+            raise ValueError("the address has two @: write that of a password as %40")
+        return value
+
     @model_validator(mode="after")
     def _check_ldap(self) -> Self:
         if not self.ldap_url:
             return self
-        parts = urlsplit(self.ldap_url)
+        parts = split(self.ldap_url)
+        if parts.username is not None:
+            raise ValueError("ldap_url names an account: that is for ldap_bind_dn, its password for ldap_password_file")
         if parts.scheme not in ("ldap", "ldaps") or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise ValueError(f"ldap_url {self.ldap_url!r} is not ldap://host[:port] or ldaps://host[:port]")
+            raise ValueError("ldap_url is not ldap://host[:port] or ldaps://host[:port]")
         if parts.scheme == "ldaps" and self.ldap_starttls:
             raise ValueError("ldap_starttls is for ldap:// only; ldaps:// uses TLS from its first byte")
         secret = bool(self.ldap_password_file or self.ldap_password.get_secret_value())
@@ -242,7 +253,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = "".join(f"{PREFIX}{str(part).upper()}: " for part in first["loc"][:1])
-            raise ValueError(f"{name}{first['msg'].removeprefix('Value error, ')}") from error
+            raise ValueError(f"{name}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def _is_loopback(host: str) -> bool:

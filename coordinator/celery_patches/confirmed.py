@@ -10,7 +10,7 @@ from celery import Celery
 from kombu.messaging import Producer
 from kombu.pools import producers
 
-from coordinator.broker.transport import CONFIRMED, is_amqp
+from coordinator.broker.transport import is_amqp, one_try
 
 _WAIT = 5  # seconds to wait for a free producer, and for a connection
 
@@ -24,11 +24,12 @@ def confirmed(app: Celery) -> Iterator[Producer]:
     publish raises if the broker does not confirm within some seconds; the message may still arrive. On brokers other
     than RabbitMQ this is one of the app's own producers: a publish on Redis waits for the reply anyway.
     """
-    if not is_amqp(app.conf.broker_write_url):
+    url = app.conf.broker_write_url
+    if not is_amqp(url):
         with app.producer_pool.acquire(block=True, timeout=_WAIT) as producer:
             yield producer
         return
-    connection = app.connection_for_write(connect_timeout=_WAIT, transport_options=CONFIRMED)
+    connection = app.connection_for_write(connect_timeout=_WAIT, transport_options=one_try(url))
     with producers[connection].acquire(block=True, timeout=_WAIT) as producer:
         try:
             yield producer

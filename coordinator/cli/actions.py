@@ -357,7 +357,7 @@ def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     """Show a node: its queues and tasks, how busy it is, and when and why it was rung."""
     nodes = [node for node in coordinator.nodes() if node.name == name]
     if not nodes:
-        raise Wrong(f"no node {name} is alive: coordinator nodes lists those that are")
+        raise Wrong(f"no node {name} is alive: coordinator nodes lists those that are, and those that were lost")
     node = nodes[0]
     click.echo(as_json(node) if as_json_ else node_text(node))
 

@@ -23,13 +23,22 @@ from coordinator.cli.format import as_json, fitted, named, pairs, print_list, ta
 from coordinator.cli.group import Commands, ShowByName
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import schedule
-from coordinator.cli.session import WHICH_APP, json_option, paged, session_of, with_app, with_coordinator
+from coordinator.cli.session import (
+    WHICH_APP,
+    json_option,
+    paged,
+    session_of,
+    wait_for_signal,
+    with_app,
+    with_coordinator,
+)
 from coordinator.cli.show import act_text, drained, job_text, lane_text, progress
 from coordinator.cli.sorters import sorters
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
 from coordinator.cursor import page
 from coordinator.diagnosis.finding import Finding, sorted_findings
+from coordinator.diagnosis.lost import LostNode
 from coordinator.diagnosis.status import Status, status_of
 from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import Node, Nodes
@@ -40,7 +49,7 @@ from coordinator.jobs.search import JobFilter
 from coordinator.jobs.states import LaneState
 from coordinator.lanes.view import Lane
 from coordinator.store.library import Loaded
-from coordinator.store.times import span_text
+from coordinator.store.times import moment, span_text
 from coordinator.version import VERSION
 
 IN_LINE = ("waiting", "ready", "running", "retrying", "parked", "held")
@@ -168,13 +177,11 @@ def metrics(coordinator: Coordinator, port: int | None, host: str) -> None:
         coordinator.counts()  # a person wants to know that Redis is away, or refuses
         return click.echo(generate_latest(registry).decode().rstrip())
     try:
-        _, thread = start_http_server(port, host, registry)
-        click.echo(f"http://{host}:{port}/metrics")
-        thread.join()
-    except KeyboardInterrupt:
-        return
+        start_http_server(port, host, registry)
     except OSError as error:
         raise click.ClickException(f"cannot serve at {host}:{port}: {error.strerror}") from error
+    click.echo(f"http://{host}:{port}/metrics")
+    wait_for_signal()
 
 
 @cli.command()
@@ -296,11 +303,18 @@ def _show_grabs(
 
 
 @cli.group(invoke_without_command=True)
+@click.option("--lost", is_flag=True, help="Those that were killed or cut off within the last hour, and their jobs.")
 @paged(1000)
 @json_option
 @with_coordinator
-def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> None:
+def nodes(coordinator: Coordinator, lost: bool, most: int, after: str, as_json_: bool) -> None:
     """List the living nodes; show or drain one of them."""
+    if lost:
+        about: dict[str, Callable[[LostNode], object]] = {
+            **named("at", "host", "app", "back", node="name"),
+            "jobs": str,
+        }
+        return print_list("nodes", coordinator.lost_nodes(), about, as_json_, "")
     every = Nodes(coordinator.store).all()
     living = [node for node in every if node.alive]
     shown, after = page([node for node in living if node.name > after], most, attrgetter("name"))
@@ -317,6 +331,9 @@ def nodes(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> No
     for node in every:
         if not node.alive:
             click.echo(f"gone: {node.name}; the next living node takes over its jobs", err=True)
+    for one in coordinator.lost_nodes():
+        back = ", and is back" if one.back else ""
+        click.echo(f"killed or cut off at {moment(one.at)}: {one.name}{back}; {one}", err=True)
     for why in coordinator.needed_labels.values():
         for line in why(coordinator.store):
             click.echo(line, err=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cached_property, update_wrapper
@@ -29,6 +31,15 @@ _OURS = re.compile(r"(^|&& |frees it: |PREFIX=\S+ )coordinator ")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def wait_for_signal() -> None:
+    """Wait for SIGINT or SIGTERM. A signal that the system gives to another thread does not wake this one."""
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    while not over.wait(0.5):
+        pass
 
 
 class Wrong(click.ClickException):

@@ -38,7 +38,7 @@ def job_text(job: Job) -> str:
         *((name, moment(at)) for name in ("submitted", "taken", "started", "ended") if (at := getattr(job, name))),
         ("result", job.result),
         ("error", _error_text(job.error)),
-        ("by", _author_text(error["by"], error.get("at")) if error.get("by") else None),
+        ("by", _author_text(error["by"], error.get("at"), ticket=error.get("ticket", "")) if error.get("by") else None),
         ("rollback", job.rollback),
         ("fault", _error_text(job.fault)),
         *((name, act_text(act)) for name, act in job.acts.items()),
@@ -55,6 +55,7 @@ def _event_text(event: Event) -> str:
     why = "".join(f": {part}" for part in (_error_text(event.cause), event.why) if part)
     due = f"; goes on at {moment(event.due)}" if event.due else ""
     by = f" by {event.by}" if event.by else ""
+    by += f" ({event.ticket})" if event.ticket else ""
     return " ".join(f"{moment(event.at)} {event.what}{attempt}{where}{by}{why}{due}".splitlines())
 
 
@@ -68,12 +69,12 @@ def progress(job: Job) -> str | None:
 
 def act_text(act: ActNote | None) -> str | None:
     """Write an operator's act: by whom, when and why."""
-    return None if act is None else _author_text(act["by"], act["at"], act["why"])
+    return None if act is None else _author_text(act["by"], act["at"], act["why"], act.get("ticket", ""))
 
 
-def _author_text(by: str, at: int | None, why: str = "") -> str:
+def _author_text(by: str, at: int | None, why: str = "", ticket: str = "") -> str:
     when = f" {moment(instant(at))}" if at else ""
-    return f"by {by}{when}{f': {why}' if why else ''}"
+    return f"by {by}{when}{f' ({ticket})' if ticket else ''}{f': {why}' if why else ''}"
 
 
 def lane_text(lane: Lane, line: Iterable[Job]) -> str:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, overload
-from uuid import uuid4
 
 from coordinator.author import Acting, act_of, refuses_viewers
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from coordinator.client.on_commit import AnySession
     from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
+    from coordinator.diagnosis.lost import LostNode
     from coordinator.diagnosis.summary import Summary
     from coordinator.fleet.board import Board
     from coordinator.fleet.nodes import Node
@@ -106,10 +106,8 @@ class Coordinator:
 
             Settings.load(settings, {}, {})
         if app is not None and not _is_app(app):
-            from coordinator.address import without_secrets
-
             raise SettingsError(
-                f"no Celery app; for a plain client write Coordinator(url={without_secrets(str(app))!r})"
+                "the first argument is no Celery app; a plain client names its Redis: Coordinator(url='redis://…')"
             )
         if app is not None:
             if not app.main:
@@ -314,6 +312,12 @@ class Coordinator:
 
         return Nodes(self._looked_at).living()
 
+    def lost_nodes(self) -> list[LostNode]:
+        """Read the nodes that were killed or cut off within the last hour, the newest first, and who has their jobs."""
+        from coordinator.diagnosis.lost import lost_nodes
+
+        return lost_nodes(self._looked_at)
+
     @overload
     def retarget(
         self, old: str, new: str, *, dry_run: Literal[False] = False, **acting: Unpack[Acting]
@@ -330,6 +334,7 @@ class Coordinator:
         """
         from coordinator.client.task_defaults import place_of
         from coordinator.jobs.retarget import retarget
+        from coordinator.jobs.trail import OnMany
 
         own, (app, queue) = self.app.main if self.app else "", place_of(self.app, self._core, new)
 
@@ -341,8 +346,10 @@ class Coordinator:
             from coordinator.lanes.plan import of_retarget
 
             return of_retarget(self._looked_at, old, new, place)
-        about = {"id": uuid4().hex, "kind": "task", "name": old, "before": old, "after": new}
-        return retarget(self.store, old, new, place, act_of(**acting, about=about))
+        act = OnMany(self.store, "retarget", "task", old, old, f"{new}, ", **acting)
+        done = retarget(self.store, old, new, place, act.text)
+        act.ended()
+        return done
 
     def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AbstractContextManager[Lease]:
         """Hold the lane `name` inside a `with`, as a job would; give its lease. A thread renews it each `ttl` / 3.
@@ -814,11 +821,13 @@ class Coordinator:
 
     def _install(self, app: Celery) -> None:
         import coordinator.timed_out  # noqa: F401  # Celery rebuilds an error from a type that is loaded
-        from coordinator.broker.transport import merge_transport
+        from coordinator.broker.transport import add_ours
         from coordinator.keyed_task.calls import KeyedTasks
         from coordinator.worker.binding import bind
 
-        app.on_after_configure.connect(merge_transport, weak=False)
+        app.on_after_configure.connect(add_ours, weak=False)
+        if app.configured:
+            add_ours(app)
         bind(app)
         self._keyed_tasks = KeyedTasks(app, self)
         self._keyed_tasks.install()

@@ -24,6 +24,7 @@ from coordinator.dashboard.extend import Act, Asked, Reading
 from coordinator.dashboard.show import plain
 from coordinator.diagnosis.cause import Why
 from coordinator.diagnosis.finding import Finding
+from coordinator.diagnosis.lost import LostNode
 from coordinator.diagnosis.summary import Summary
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.instances import GrabRecord
@@ -115,6 +116,7 @@ READINGS: Mapping[str, Reading] = {
     "doctor": Reading(list[Finding], lambda asked: asked.coordinator.doctor()),
     "actions": Reading(list[Action], _actions, ("by", "thing", "after", "most")),
     "nodes": Reading(list[Node], lambda asked: asked.coordinator.nodes()),
+    "lost-nodes": Reading(list[LostNode], lambda asked: asked.coordinator.lost_nodes()),
     "entries": Reading(
         list[EntryStatus], lambda asked: asked.coordinator.entries.all(asked.text("prefix"), MOST), ("prefix",)
     ),

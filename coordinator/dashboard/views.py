@@ -180,14 +180,15 @@ def refused(asked: Asked) -> Page:
 
 def nodes(asked: Asked) -> Page:
     rows = asked.coordinator.nodes()
-    return Page("nodes.html", "Nodes", {"rows": rows, "gone": _gone(asked.coordinator, rows)})
+    values = {"rows": rows, "gone": _gone(asked.coordinator, rows), "lost": asked.coordinator.lost_nodes()}
+    return Page("nodes.html", "Nodes", values)
 
 
 def node(asked: Asked) -> Page:
     name = asked.text("name")
     found = next((one for one in asked.coordinator.nodes() if one.name == name), None)
     if found is None:
-        raise LookupError(f"no node {name} is alive; the page Nodes says who is, and who was drained or died")
+        raise LookupError(f"no node {name} is alive; the page Nodes says who is, and who was drained or lost")
     why = asked.coordinator.why(node=name) if taken(found) < found.capacity else None
     at_work = asked.coordinator.jobs(state="running", node=name, most=ROWS).jobs
     hour = {state: _count(asked, JobFilter(state=state, node=name, since="1h")) for state in ("succeeded", "failed")}

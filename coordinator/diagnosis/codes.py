@@ -131,6 +131,10 @@ CODES: Codes = {
     "lane.line": ("is held by nobody; jobs in line: {length}; {behind:jobs} is in front", ""),
     # A node
     "node.gone": ("is not alive[; living nodes: {living:names}]", "celery -A APP worker -n {name:sh}"),
+    "node.lost": (
+        "was killed or cut off {at:at}[ on {host}]; {held}[; living nodes: {living:names}]",
+        "celery -A APP worker -n {name:sh}",
+    ),
     "node.silent": ("has missed its heartbeats: others take over its jobs", ""),
     "node.drains": (
         "drains" + _BY + "[, since its worker {stops}]: it gets no new jobs",

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from coordinator.diagnosis.entries import of_beats
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.fleet import of_fleet
+from coordinator.diagnosis.lost import of_lost
 from coordinator.diagnosis.server import of_server
 from coordinator.diagnosis.snapshot import Reasons, Snapshot
 from coordinator.diagnosis.unowned import of_owners
@@ -25,8 +26,8 @@ def examine(
     """All findings, errors first. `needed`: labels that jobs need; `more`: findings of others, read last."""
     where = f"redis {store.where}"
     try:
-        found = [*of_server(store), *of_fleet(Snapshot(LaneClient(store), needed)), *of_beats(store)]
-        found += [*_confirmed(store), *more]
+        found = [*of_server(store), *of_fleet(Snapshot(LaneClient(store), needed)), *of_lost(store)]
+        found += [*of_beats(store), *_confirmed(store), *more]
     except SettingsError as error:
         found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]
     except StoreUnavailable as error:

@@ -43,6 +43,7 @@ def of_fleet(look: Snapshot) -> Iterator[Finding]:
     yield from _of_bells(store, living)
     yield from _of_clocks(living)
     yield from _of_versions(living)
+    yield from _of_apps(living)
     yield from _of_queues(living)
     yield from (finding for _, finding in unserved(look))
 
@@ -115,6 +116,28 @@ def _of_versions(living: Sequence[Node]) -> Iterator[Finding]:
         each = "; ".join(f"{version} on {', '.join(names)}" for version, names in sorted(versions.items()))
         said, way_out = f"nodes run several versions: {each}", "coordinator nodes  # end the upgrade of the older ones"
         yield Finding("warning", "version.mixed", "nodes", said, way_out)
+
+
+def _of_apps(living: Sequence[Node]) -> Iterator[Finding]:
+    """Nodes of one app and queue that have different tasks of one module. Where one has all of them, an upgrade adds
+    some; where none has, they may be two projects of one name, which run each other's jobs.
+    """
+    having: defaultdict[tuple[str, str, str], defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for node in living:
+        for task in node.tasks:
+            for queue in () if task.startswith(_NOT_OWN) else node.queues:
+                having[node.app, queue, task.rpartition(".")[0]][node.name].add(task)
+    for (app, queue, module), tasks in sorted(having.items()):
+        every = set[str]().union(*tasks.values())
+        lacking = [f"{name} lacks {', '.join(sorted(every - own)[:3])}" for name, own in tasks.items() if own != every]
+        said = f"nodes of the queue {queue} have different tasks of the module {module}: {'; '.join(lacking[:5])}"
+        if len(lacking) == len(tasks):
+            said += "; if they are of two projects, each runs jobs of the other"
+            way_out = "coordinator nodes  # give each project a name, Celery('shop', …), or a prefix; or end an upgrade"
+            yield Finding("warning", "app.mixed", f"app {app}", said, way_out)
+        elif lacking:
+            way_out = "coordinator nodes  # end the upgrade of the others"
+            yield Finding("info", "app.mixed", f"app {app}", said, way_out)
 
 
 def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections import Counter
 from coordinator.diagnosis.cause import Cause
 from coordinator.diagnosis.codes import REJECTED, cause, names
 from coordinator.diagnosis.fit import fit, taken
+from coordinator.diagnosis.lost import lost_nodes
 from coordinator.diagnosis.snapshot import Snapshot, by
 from coordinator.fleet.nodes import Node
 from coordinator.store.reading import text_in
@@ -20,7 +21,12 @@ def of_node(look: Snapshot, name: str) -> list[Cause]:
     thing = f"node {name}"
     node = next((node for node in look.nodes if node.name == name), None)
     if node is None:
-        return [cause("node.gone", thing, name=name, living=names([node.name for node in look.living]))]
+        living = names([node.name for node in look.living])
+        for lost in [one for one in lost_nodes(look.store) if one.name == name]:
+            jobs = [f"job {job.id}" for job in lost.jobs]
+            at = lost.at.isoformat().replace("+00:00", "Z")
+            return [cause("node.lost", thing, jobs, name=name, at=at, host=lost.host, held=str(lost), living=living)]
+        return [cause("node.gone", thing, name=name, living=living)]
     causes = [] if node.alive else [cause("node.silent", thing)]
     if node.draining:
         drained: dict[str, Json] = {"drained": name, **by(node.drained)} if node.drained else {"stops": "stops"}

@@ -114,9 +114,13 @@ class Nodes:
         """Drain a node, or let it go on. True if that changed anything."""
         return bool(self.store.step("node_drain", name, int(on), act))
 
-    def leave(self, name: str, incarnation: str) -> bool:
-        """Remove a node that ends. False: it was not registered, or a newer worker has its name."""
-        return bool(self.store.step("node_leave", name, incarnation))
+    def leave(self, name: str, incarnation: str, held: Sequence[str] | None = None) -> bool:
+        """Remove a node that ends. False: it was not registered, or a newer worker has its name.
+
+        `held`: the ids of the jobs that it held, of a worker that was killed; None: it ended in order.
+        """
+        killed = () if held is None else (dumps(held),)
+        return bool(self.store.step("node_leave", name, incarnation, *killed))
 
     def drained(self) -> dict[str, ActNote]:
         """The acts of operators who drain nodes, by node. Such a node may be dead."""

@@ -28,8 +28,8 @@ EVENTS = (
 class Event:
     """What happened to a job at one instant. `what`: one of EVENTS, or the state in which the job ended.
 
-    `node`, `attempt`: where it ran then, or last. `cause`: {type, message} of an error. `by`, `why`: of an act. `due`:
-    when the job goes on.
+    `node`, `attempt`: where it ran then, or last. `cause`: {type, message} of an error. `by`, `why`, `ticket`: of an
+    act; `act`: the id of one on many, `Action.of`. `due`: when the job goes on.
     """
 
     at: datetime
@@ -40,6 +40,8 @@ class Event:
     by: str | None = None
     why: str | None = None
     due: datetime | None = None
+    ticket: str | None = None
+    act: str | None = None
 
 
 def events_of(text: str, first: int) -> Iterator[Event]:
@@ -65,6 +67,8 @@ def events_of(text: str, first: int) -> Iterator[Event]:
             by=_text(line.get("by")),
             why=_text(line.get("why")),
             due=_instant(line.get("due")),
+            ticket=_text(line.get("ticket")),
+            act=_text(line.get("act")),
         )
 
 
@@ -81,7 +85,9 @@ def course_of(
     end = [Event(started, "running", *where)] if started else []
     if ended:
         node, attempt = where if started else (None, None)
-        end.append(Event(ended, state, node, attempt, _short(error)))
+        by, ticket, act = (error and error.get(name) for name in ("by", "ticket", "act"))
+        short = _short(error)
+        end.append(Event(ended, state, node, attempt, short, by=_text(by), ticket=_text(ticket), act=_text(act)))
     known = {(event.at, event.what, event.attempt) for event in noted}
     events = [Event(submitted, "submitted")] if submitted else []
     events += [*noted, *(event for event in end if (event.at, event.what, event.attempt) not in known)]
@@ -97,7 +103,7 @@ def _short(error: ErrorRecord | None) -> ErrorRecord | None:
     return {"type": error.get("type", ""), "message": str(error.get("message", ""))[:200]} if error else None
 
 
-def _text(value: Json) -> str | None:
+def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 

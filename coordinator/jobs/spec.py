@@ -148,7 +148,8 @@ class SubResultEnd(TypedDict, total=False):
 
 
 class ErrorRecord(TypedDict, total=False):
-    """Why an attempt or a job ended badly; `by` and `at` (ms): who cancelled or released it, and when.
+    """Why an attempt or a job ended badly; `by`, `ticket` and `at` (ms): who cancelled or released it, and when;
+    `act`: the id of the act on many that did it.
 
     `args`: of the exception, where they are more than its text. `parts`: the sub-results of an attempt that was parked,
     as far as they fit into `max_payload`.
@@ -160,7 +161,9 @@ class ErrorRecord(TypedDict, total=False):
     args: list[object]
     traceback: str
     by: str
+    ticket: str
     at: int
+    act: str
     parts: list[SubResultEnd]
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Unpack
+from uuid import uuid4
 
+from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob
+from coordinator.jobs.record import fields_of_many
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, moment
 
 _PAGE = 500
+_KEPT = ("course", "error", "retried", "moved", "resumed", "retargeted")
+_ACT = re.compile(r'"act": ?"([0-9a-f]{32})"')
+_BEGUN = "begun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,8 @@ class Action:
     """An act of an operator. `id`: of its line, which `actions(after=…)` takes.
 
     `act`: cancel, retry, pause …; `kind` and `name`: of the thing, such as `job` and its id. `before`, `after`: its
-    state, its holder or its limit, as texts.
+    state, its holder or its limit, as texts. `of`: an id that the two lines of an act on many share, as it begins and
+    when it has ended; the records of the jobs that it changed name it.
     """
 
     id: str
@@ -32,6 +40,7 @@ class Action:
     ticket: str
     before: str
     after: str
+    of: str = ""
 
     @property
     def thing(self) -> str:
@@ -41,12 +50,63 @@ class Action:
 def actions(store: Store, most: int, after: str, by: str | None, thing: str | None) -> list[Action]:
     """See `Coordinator.actions`."""
     matching: list[Action] = []
+    many = _on_many(store, thing or "")
     for action in newest_first(store, after):
-        if by in (None, action.by) and thing in (None, action.kind, action.thing):
-            matching.append(action)
+        named = thing in (None, action.kind, action.thing) or action.of in many or _covers(action, thing or "")
+        if by in (None, action.by) and named:
+            matching.append(_so_far(store, action))
             if len(matching) == most:
                 break
     return matching
+
+
+def _on_many(store: Store, thing: str) -> set[str]:
+    """The acts on many that changed this job, as its record names them."""
+    kind, _, job_id = thing.partition(" ")
+    if kind != "job" or not job_id:
+        return set()
+    [kept] = fields_of_many(store, [job_id], *_KEPT)
+    return {found for text in kept for found in _ACT.findall(text)}
+
+
+def _covers(action: Action, thing: str) -> bool:
+    """Whether it is an act on lanes by the key's beginning, and this is one of those lanes."""
+    kind, _, key = thing.partition(" ")
+    if (kind, action.kind) != ("lane", "lanes"):
+        return False
+    named = action.name.removeprefix("key=")
+    return key.startswith(named.removesuffix("*")) if named.endswith(("/", "*")) else key == named
+
+
+def _so_far(store: Store, action: Action) -> Action:
+    """An act on many that was stopped or goes on: with the number of its changes."""
+    if not action.of or not action.after.endswith(_BEGUN):
+        return action
+    count = store.read("GET", store.key("acted", action.of))
+    return replace(action, after=f"{action.after}: {int(count)} changed so far") if count else action
+
+
+class OnMany:
+    """An act on many things. Its first change writes its line into the trail; `ended` writes another."""
+
+    def __init__(
+        self, store: Store, verb: str, kind: str, name: str, before: str, into: str = "", **acting: Unpack[Acting]
+    ) -> None:
+        self._store, self._line, self._into = store, (verb, kind, name), into
+        self._id, self._acting, self._before = uuid4().hex, acting, before
+        about = {"id": self._id, "kind": kind, "name": name, "before": before, "after": f"{into}{_BEGUN}"}
+        self.text = act_of(**acting, about=about)
+        """For the steps, as `act_of` gives it."""
+
+    def changed(self) -> int:
+        """How many things it has changed; others may have changed more of those that were found."""
+        return int(self._store.read("GET", self._store.key("acted", self._id)) or 0)
+
+    def ended(self) -> None:
+        if count := self.changed():
+            act, after = act_of(**self._acting, about={"of": self._id}), f"{self._into}ended: {count} changed"
+            note(self._store, *self._line, f"{self._id} ended", act, self._before, after)
+            self._store.read("DEL", self._store.key("acted", self._id))
 
 
 def note(

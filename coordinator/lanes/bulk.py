@@ -1,7 +1,8 @@
 """Acts on all jobs that a filter finds, or on all lanes of a key's prefix: counted first, then in portions.
 
 Run again, an act does the rest. Each portion is found and acted on at once, so that little can come between. The trail
-has one line for the whole act, which its first step writes; each job's record, or lane, has the act, too.
+has one line as the act begins, which its first change writes, and one once it has ended; each job's record, or lane,
+has the act, too.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, cast, get_args
-from uuid import uuid4
 
-from coordinator.author import Acting, act_of
+from coordinator.author import Acting
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.hidden import Hidden
@@ -20,6 +20,7 @@ from coordinator.jobs.instances import is_grab
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.search import STATES, JobFilter, find, looked, pages
 from coordinator.jobs.states import End
+from coordinator.jobs.trail import OnMany
 from coordinator.lanes.client import check_limit
 from coordinator.lanes.plan import MOST_SHOWN, Plan, Projection, of_cancel, of_lanes, of_move, of_releases, of_retry
 from coordinator.lanes.view import Lane, look
@@ -58,7 +59,7 @@ class ActingOn(JobFilter, How, Acting, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an act on a filter is. `total`: of the jobs or lanes that were found at its beginning."""
+    """How far an act on a filter is. `done`: what it has changed itself. `total`: what was found at its beginning."""
 
     done: int
     total: int
@@ -112,16 +113,16 @@ class Bulk(Generic[T]):
         """Act, and yield the progress: at the beginning, and after each portion."""
         done, total = 0, self.count()
         text = " ".join(f"{name}={_text(value)}" for name, value in self._named.items())
-        about = {"id": uuid4().hex, "kind": self.kind, "name": text, "before": f"{total} found"}
-        act = act_of(**acting, about=about)
+        act = OnMany(self._store, self._verb, self.kind, text, f"{total} found", **acting)
         yield Progress(done, total)
         for portion in self.portions(PORTION):
             step = f"{self.kind.removesuffix('s')}_{self._verb}"
-            for reply in self._store.step_many(step, [self.call(thing, act) for thing in portion]):
+            for reply in self._store.step_many(step, [self.call(thing, act.text) for thing in portion]):
                 self._store.checked(reply)
-            done += len(portion)
+            done = act.changed()
             total = max(total, done)
             yield Progress(done, total)
+        act.ended()
 
 
 class _Jobs(Bulk[str]):

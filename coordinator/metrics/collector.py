@@ -109,6 +109,8 @@ def _counters(store: Store) -> Iterator[Metric]:
     rescues = {name.partition("\n")[2]: number for name, number in fleet.items() if name.startswith("rescues\n")}
     yield _counter("rescues", "Attempts that ended without their process.", rescues, "kind")
     yield _counter("leases_lost", "Leases that ended without renewal.", {"": fleet.get("leases_lost", 0)})
+    lost = "Nodes that were killed or cut off."
+    yield _counter("nodes_lost", lost, {"": fleet.get("nodes_lost", 0)})
     refused = {"": fleet.get("fences_refused", 0)}
     yield _counter("fences_refused", "Outcomes refused, since another had the job.", refused)
 

@@ -9,7 +9,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.broker.transport import CONFIRMED, is_amqp
+from coordinator.broker.transport import one_try
 
 
 class Publisher:
@@ -24,8 +24,7 @@ class Publisher:
     @cached_property
     def connection(self) -> Connection:
         url = self._app.conf.broker_write_url
-        options = CONFIRMED if is_amqp(url) else {"max_retries": 0}
-        return cast(Connection, self._app.connection(url, transport_options=options))
+        return cast(Connection, self._app.connection(url, transport_options=one_try(url)))
 
     @cached_property
     def producer(self) -> Producer:

@@ -42,7 +42,7 @@ class Connections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.server = Server(settings.url, settings.timeout, "{" + settings.prefix + "}:")
+        self.server = Server(settings.url, settings.timeout, "{" + settings.prefix + "}:", settings.source("url"))
         self._client: redis.Redis | None = None
         self._idle: list[tuple[redis.Connection, float]] = []
         self._pid = 0

@@ -134,11 +134,13 @@ def _why(error: RedisError) -> str:
 
 class Server:
     """The server at an address, which may change through Sentinel. `timeout`: seconds for one reply, and for all
-    sentinels together; `keys`: how all keys begin. Raises SettingsError for options that redis-py does not know.
+    sentinels together; `keys`: how all keys begin; `source`: where the URL comes from. Raises SettingsError for options
+    that redis-py does not know.
     """
 
-    def __init__(self, url: str, timeout: float, keys: str) -> None:
+    def __init__(self, url: str, timeout: float, keys: str, source: str = "constructor") -> None:
         self._url = url
+        self._source = source
         self._timeout = timeout
         self._parts = parts = through(url)
         self._name = parts.master or keys if parts else ""
@@ -146,9 +148,9 @@ class Server:
         if parts is not None:
             wait = timeout / len(parts.hosts)
             ours = {"socket_timeout": wait, "socket_connect_timeout": wait, "retry": Retry(NoBackoff(), 0)}
-            options = _parsed(parts.sentinels)
+            options = self._parsed(parts.sentinels)
             over_tls = {"ssl": True} if options.pop("connection_class", None) else {}
-            with _option_errors():
+            with self._option_errors():
                 group = _ReadableSentinel if parts.master else _ClusterNodes
                 self._sentinels = group(parts.hosts, sentinel_kwargs=ours | options | over_tls)
 
@@ -168,13 +170,13 @@ class Server:
         if not self._url.startswith("unix"):
             options["socket_keepalive"] = True
         if self._parts is None or self._sentinels is None:
-            with _option_errors():
+            with self._option_errors():
                 client = redis.Redis.from_url(self._url, **options)
         else:
-            options |= _parsed(self._parts.servers)
+            options |= self._parsed(self._parts.servers)
             options["connection_class"] = _ToMasterOverTls if "connection_class" in options else _ToMaster
             client = self._sentinels.master_for(self._name, **options)
-        with _option_errors():
+        with self._option_errors():
             client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
         return client
 
@@ -191,18 +193,18 @@ class Server:
             return ""
         return "{}:{}".format(*(pool.master_address or pool.get_master_address()))
 
+    def _parsed(self, url: str) -> dict[str, object]:
+        with self._option_errors():
+            return dict(parse_url(url))
 
-def _parsed(url: str) -> dict[str, object]:
-    with _option_errors():
-        return dict(parse_url(url))
-
-
-@contextmanager
-def _option_errors() -> Iterator[None]:
-    """Turns redis-py's errors about an option of the URL into SettingsError."""
-    try:
-        yield
-    except (TypeError, ValueError, RedisError) as error:
-        wrong = re.sub(r"^.*got an ", "", str(error))
-        hint = "; with ssl_… the URL begins with rediss" if "'ssl_" in wrong else ""
-        raise SettingsError(f"setting url: Redis' client refuses an option behind the '?': {wrong}{hint}") from error
+    @contextmanager
+    def _option_errors(self) -> Iterator[None]:
+        """Turns redis-py's errors about an option of the URL into SettingsError."""
+        try:
+            yield
+        except (TypeError, ValueError, RedisError) as error:
+            wrong = re.sub(r"^.*got an ", "", str(error))
+            hint = "; with ssl_… the URL begins with rediss" if "'ssl_" in wrong else ""
+            raise SettingsError(
+                f"setting url ({self._source}): Redis' client refuses an option: {wrong}{hint}"
+            ) from error

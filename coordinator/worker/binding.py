@@ -11,20 +11,11 @@ if TYPE_CHECKING:
     from celery.apps.worker import Worker
     from celery.beat import Service
 
-CONSUMER = "coordinator.worker.bootstep:Consumer"
 STEP = "coordinator.worker.bootstep:WardenStep"
 
 
 def bind(app: Celery) -> None:
-    """Set the defaults and the bootstep of the app's workers; have its beats ask Redis what it can do."""
-    app.add_defaults(
-        {
-            "worker_cancel_long_running_tasks_on_connection_loss": False,
-            "broker_connection_retry_on_startup": True,
-            "broker_connection_max_retries": None,  # a worker waits for its broker however long that is away
-            "worker_consumer": CONSUMER,
-        }
-    )
+    """Add the bootstep of the app's workers; have its beats ask Redis what it can do."""
     app.steps["consumer"].add(STEP)
 
     def begin_worker(sender: str, instance: Worker, **_: object) -> None:

@@ -25,7 +25,7 @@ from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry
 
 from coordinator.broker.bell_message import about_bells
-from coordinator.broker.doorbells import TASK, add_queue, queue_of
+from coordinator.broker.doorbells import TASK, add_queue, admit_bells, queue_of
 from coordinator.broker.transport import is_redis
 from coordinator.celery_patches import heartbeat, pool_exit
 from coordinator.celery_patches.consumer import LastingConsumer
@@ -58,6 +58,7 @@ class Consumer(LastingConsumer):
     def update_strategies(self) -> None:
         super().update_strategies()
         into_lanes(self.app, self.strategies)
+        admit_bells(self.strategies)
 
 
 class ClockThread(StoppableThread):

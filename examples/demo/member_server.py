@@ -279,7 +279,8 @@ def main() -> None:
         if given.changes:
             server.keep_changing(given.changes)
         print(server.member.model_dump_json(), flush=True)
-        stop.wait()
+        while not stop.wait(0.5):  # a signal that the system gives to another thread does not wake this one
+            pass
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "owed": dict(model.owed),
         "looks": dict(model.looks),
         "alive": {node.name: node.alive for node in model.nodes.values() if node.alive},
+        "lost nodes": {node.name: node.lost for node in model.nodes.values() if node.lost},
         "sorters": model.flushes(),
         **_of_sorters(model),
         "counts": {name: number for name, number in model.counts.items() if number},
@@ -126,6 +127,13 @@ def _locks(dump: Dump) -> dict[str, str]:
     return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
 
 
+def _lost(text: str) -> tuple[int, list[str]]:
+    at, _, about = text.partition(" ")
+    jobs = [name for name in loads(about)["jobs"].split("\n") if name]
+    assert loads(about)["count"] == len(jobs), "more than the first 20 are not named"
+    return int(at), jobs
+
+
 def _runs(dump: Dump, records: Records) -> dict[str, list[str]]:
     """The jobs that are listed by their ends, and the lanes in whose runs each of them is."""
     found, runs = {}, dump.scores("lane-runs")
@@ -182,6 +190,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
         "owed": dump.scores("unsent:shop"),
         "looks": dump.scores("parked:shop"),
         "alive": dump.scores("alive"),
+        "lost nodes": {name: _lost(text) for name, text in dump.held.get("lost-nodes", {}).items()},
         "sorters": dump.scores("sorters"),
         "batch": {name: [one for one, _ in members] for name, members in dump.under("batch").items()},
         "collected": {name: [one for one, _ in members] for name, members in dump.under("collected").items()},

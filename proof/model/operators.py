@@ -207,7 +207,9 @@ class Model(Sweeps):
         if other and other != incarnation and node.alive > self.uptime:
             return "taken"
         node.lapse, node.gone, node.ending = None, ("", 0), False
-        if other != incarnation:
+        if other == incarnation:
+            node.lost = None
+        else:
             node.work = {}
         node.incarnation, node.alive = incarnation, self.uptime + ttl
         self._open(node)

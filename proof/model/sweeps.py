@@ -76,8 +76,16 @@ class Sweeps(Sorters):
                 lost.append(name)
         gone = sorted((node.alive, node.name) for node in self.nodes.values() if 0 < node.alive <= self.uptime)
         for _, name in gone:
+            self.note_loss(self.nodes[name], [job_id for _, _, job_id in self.nodes[name].work.values()])
             self.forget(self.nodes[name])
         return lost, [name for _, name in gone]
+
+    def note_loss(self, node: Node, held: list[str]) -> None:
+        """Remember for an hour that it did not leave in order; what is older goes at the next loss."""
+        for one in self.nodes.values():
+            if one.lost and one.lost[0] < self.wall - FORGOTTEN:
+                one.lost = None
+        node.lost = (self.wall, sorted(held))
 
     def forget(self, node: Node) -> None:
         node.gone = (node.incarnation, self.wall + FORGOTTEN)

@@ -142,13 +142,15 @@ class Whole(Courses):
     def beat(self, node: str, ending: int, other: int) -> None:
         self._beat(node, (self.model.nodes[node].incarnation if other else "") or "nobody", ending == 5)
 
-    @act(part="nodes", node=NODE, other=range(3))
-    def leave(self, node: str, other: int) -> None:
+    @act(part="nodes", node=NODE, other=range(3), killed=BOTH)
+    def leave(self, node: str, other: int, killed: bool) -> None:
         known = self.model.nodes[node]
         incarnation = (known.incarnation if other == 1 else "") or "nobody"
         if incarnation == known.incarnation:
+            if killed:
+                self.model.note_loss(known, ["j1", "j2"])
             self.model.forget(known)
-        self.call("node_leave", node, incarnation, then=0)
+        self.call("node_leave", node, incarnation, *(['["j2", "j1"]'] if killed else ()), then=0)
 
     @act(part="nodes", node=NODE, on=[False, False, True])
     def drain(self, node: str, on: bool) -> None:

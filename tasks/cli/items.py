@@ -7,19 +7,22 @@ from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import indent
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 import click
 
+from coordinator.author import Acting
 from coordinator.cli.format import as_json, named, pairs, print_list, text
 from coordinator.cli.session import act_options, json_option, paged
-from tasks.batches import Item, ItemConditions, ItemEvent, Report
+from tasks import whereabouts
+from tasks.batches import Item, ItemConditions, ItemEvent, Items, Report
 from tasks.batches.deliveries import Deliveries
 from tasks.batches.items import newest
 from tasks.components import look
 from tasks.components.registry import Registry
-from tasks.database import Value
+from tasks.database import Value, identity, name_of
 from tasks.instants import shown
+from tasks.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -136,6 +139,20 @@ def _show_report(report: Report) -> None:
             click.echo(indent(failure.details.rstrip(), "    "))
     if report.found > len(report.failures):
         click.echo(f"  and {report.found - len(report.failures)} more failures")
+
+
+@items.command()
+@act_options
+@click.pass_obj
+def moved(here: Registry, **acting: Unpack[Acting]) -> None:
+    """Note that the database has moved: the installation has from now on the one that the settings name.
+
+    No node may live. The other database is as it is: move the tables yourself.
+    """
+    mine = Items(Settings.from_environment())
+    name = name_of(mine.engine)
+    before = whereabouts.move(here.coordinator, whereabouts.DATABASE, identity(mine.engine), name, **acting)
+    click.echo(f"the database is {name}, before: {before}")
 
 
 @items.command()

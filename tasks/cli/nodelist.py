@@ -1,16 +1,20 @@
 """`coordinator nodelist …`: the list of members, its copies, and its history."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Unpack
 
 import click
 
 from coordinator import WaitTimeout
+from coordinator.author import Acting
 from coordinator.cli.format import as_json, named, pairs, print_list, table
-from coordinator.cli.session import json_option
+from coordinator.cli.session import act_options, json_option
 from tasks import nodelist_refresh as job
-from tasks.app import app, coordinator
+from tasks import whereabouts
+from tasks.app import NODELIST, app, coordinator, documents
 from tasks.documents.document import Commit
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
@@ -19,7 +23,8 @@ from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
 from tasks.nodelist.verify import Verdict, not_understood, verify_all
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.schedules import scheduled
-from tasks.service import service
+from tasks.service import own_store, service
+from tasks.settings import Settings
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
 ON_ITS_WAY = 10.0  # seconds that a comparison waits for a change
@@ -34,19 +39,31 @@ def nodelist() -> None:
 
 @nodelist.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def import_(file: Path) -> None:
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--yes", is_flag=True, help="Where members would leave the list: ask nothing.")
+@act_options
+def import_(file: Path, dry_run: bool, yes: bool, **acting: Unpack[Acting]) -> None:
     """Replace the list by a DataONE node-list document.
 
-    Dates that the document does not name stay.
+    Dates that the document does not name stay. A member that it does not name leaves the list.
     """
     try:
         parsed = parse_nodelist(file.read_bytes())
     except safe_xml.Unreadable as error:
         raise click.ClickException(f"{file}: {error}") from error
     here = service().nodelist
-    here.import_file(file)
+    changes = here.would_import(file)
     for problem in parsed.problems:
         click.echo(f"left out: {problem}", err=True)
+    gone = [name for name, lines in changes.items() if lines == [f"{name} is gone"]]
+    if dry_run:
+        return click.echo("\n".join(line for lines in changes.values() for line in lines) or "nothing would change")
+    if gone and not yes:
+        leave = "members leave" if len(gone) > 1 else "member leaves"
+        click.confirm(f"{len(gone)} {leave} the list: {_few(tuple(gone))}. Go on?", abort=True, err=True)
+    given = {"id": uuid.uuid4().hex, "after": f"{len(parsed.members)} members of {file.name}, {len(gone)} gone"}
+    coordinator.acted("import", "nodelist", here.store.name, **given, **acting)
+    here.import_file(file, acting["why"])
     able = sum(member.synchronizable for member in parsed.members)
     count = len(parsed.members)
     click.echo(f"{count} member{'' if count == 1 else 's'}, {able} of them can be synchronized")
@@ -211,6 +228,18 @@ def _excused(verdict: Verdict, known: set[str]) -> tuple[list[str], list[str], l
     compared = not any("cannot be compared" in line or line.startswith("Redis: ") for line in others)
     mended = [f"{name} is not broken any more: take it out of the file" for name in sorted(known - broken) if compared]
     return excused, others, mended
+
+
+@nodelist.command()
+@act_options
+def moved(**acting: Unpack[Acting]) -> None:
+    """Note that the permanent store has moved: the installation has from now on the one that the settings name.
+
+    No node may live. Members that the other store has count as it has them, and it gets the others, once a node lives.
+    """
+    store, anew = own_store(coordinator.store, Settings.from_environment()), documents[NODELIST].unseen()
+    before = whereabouts.move(coordinator, whereabouts.NODELIST, store.identity(), store.name, anew, **acting)
+    click.echo(f"the permanent store is {store.name}, before: {before}")
 
 
 @nodelist.command()

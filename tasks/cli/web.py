@@ -10,13 +10,29 @@ from coordinator.cli.session import listen
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+def _addresses(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}; connections come from addresses: name no host", ctx, param) from error
+    return texts
+
+
 @click.command()
 @click.option("--address", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", default=8443, show_default=True, type=click.IntRange(0, 65535), help="The port; 0: a free one.")
 @click.option("--certificate", type=_FILE, help="PEM file of this server's certificate: TLS ends here.")
 @click.option("--key", type=_FILE, help="PEM file of its key, where it is apart.")
 @click.option("--client-ca", type=_FILE, help="PEM file of the authorities that may vouch for members' certificates.")
-@click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="The proxy that sets --subject-header.")
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    callback=_addresses,
+    help="The proxy that sets --subject-header, or its network: 10.0.0.7, 10.0.0.0/24.",
+)
 @click.option("--subject-header", metavar="NAME", help="The header that has the subject of the member's certificate.")
 def web(
     address: str,

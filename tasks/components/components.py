@@ -8,7 +8,7 @@ until all its children have ended; meanwhile other runs poll. So the lanes show 
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Unpack
 
 from celery import signals
@@ -17,12 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import Coordinator, Entry, SettingsError, Submission
 from coordinator.jobs.validation import near
-from tasks.batches import Items
 from tasks.components import child, poll
 from tasks.components.declaration import Component, ComponentOptions, Function
 from tasks.components.registry import OF_A_RUN, POLL, RECORD, WORK, Errors, Registry
 from tasks.database import UnusableDatabase
-from tasks.settings import Settings
+from tasks.whereabouts import Elsewhere
 
 if TYPE_CHECKING:
     from celery.apps.worker import Worker
@@ -75,10 +74,10 @@ class Components(Registry):
         """
         if instance.app is not self.app or not self.all():
             return
-        with suppress(SQLAlchemyError, OSError):
+        with suppress(SQLAlchemyError, OSError, SettingsError), closing(self.coordinator.store):
             try:
-                Items(Settings.from_environment()).engine.dispose()  # a fork must not inherit connections
-            except UnusableDatabase as error:
+                self.open().engine.dispose()  # a fork must not inherit connections
+            except (UnusableDatabase, Elsewhere) as error:
                 raise SystemExit(f"this node cannot work on components: {error}") from error
 
     def _entry(self, component: Component) -> Entry:

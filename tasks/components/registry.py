@@ -17,8 +17,10 @@ from coordinator import (
     SubmitOptions,
     current_job,
 )
+from tasks import whereabouts
 from tasks.batches import Items
 from tasks.components.declaration import Component
+from tasks.database import identity, name_of
 from tasks.settings import Settings
 
 POLL, WORK, RECORD = "tasks.components.poll", "tasks.components.work", "tasks.components.record"
@@ -81,7 +83,13 @@ class Registry:
 
     def _open(self, pid: int) -> Items:
         at_node = bool(self.coordinator.node)
-        return Items(Settings.from_environment(), may_be_newer=at_node, keeps=at_node)
+        return self.open(may_be_newer=at_node, keeps=at_node)
+
+    def open(self, **given: bool) -> Items:
+        """A store of its own. Raises UnusableDatabase; Elsewhere for one that is not the installation's."""
+        items = Items(Settings.from_environment(), **given)
+        whereabouts.check(self.coordinator.store, whereabouts.DATABASE, identity(items.engine), name_of(items.engine))
+        return items
 
     def signature(self, task: str, component: str, *args: str) -> Signature:
         """A call of one of the component's tasks: POLL, WORK or RECORD."""

@@ -20,6 +20,7 @@ import fcntl
 import logging
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -117,7 +118,7 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
         return engine
     file = make_url(url).database
     if not file or file == ":memory:":
-        raise ValueError(f"the catalog must be a file or a server, not {url}")
+        raise ValueError("the address of the catalog names no file and no server: sqlite:////folder/file, …")
     event.listen(engine, "connect", _configure_sqlite)
     path = Path(file).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +126,7 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
         fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait for a lock when it changes to a write-ahead log
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-            if _is_current(connection, group, {"host": host, "boot": _boot()}):
+            if _is_current(connection, group, {"host": host, "boot": _boot(), **_identity(connection)}):
                 return engine
         with engine.begin() as connection:
             # Python's sqlite3 begins no transaction before DDL, so begin one here.
@@ -238,17 +239,38 @@ def _boot() -> str:
 
 def _claim(connection: Connection, database: str, host: str) -> None:
     """Claim the database for this host. The name of a host outlives a reboot; its containers share the boot id."""
-    mine = {"host": host, "boot": _boot()}
+    mine = {"host": host, "boot": _boot(), **_identity(connection)}
     noted = _noted(connection)
     if noted.get("host") not in (None, host) and noted.get("boot") != mine["boot"]:
         raise UnusableDatabase(
             f"the SQLite catalog {database} belongs to host {noted['host']}, and this is {host}. SQLite serves one "
-            "host only: let all nodes share a PostgreSQL (TASKS_DATABASE_URL=postgresql+psycopg://user@server/name), "
-            "or give each a catalog of its own. If this is the same machine under a new name, set "
-            f"TASKS_HOST={noted['host']}."
+            "host only: let all nodes share a PostgreSQL (TASKS_DATABASE_URL=postgresql+psycopg://user@server/name). "
+            f"If this is the same machine under a new name, set TASKS_HOST={noted['host']}."
         )
     if not mine.items() <= noted.items():
         upsert(connection, meta, [{"name": name, "value": value} for name, value in mine.items()])
+
+
+def identity(engine: Engine) -> str:
+    """Which database this is, whatever its address. A copy of a PostgreSQL is another one."""
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            return _identity(connection)["identity"]
+        server = (
+            "SELECT system_identifier, oid FROM pg_control_system(), pg_database WHERE datname = current_database()"
+        )
+        return "/".join(map(str, connection.execute(text(server)).one()))
+
+
+def name_of(engine: Engine) -> str:
+    """Its address without user and password."""
+    url = engine.url
+    return URL.create(url.drivername, host=url.host, port=url.port, database=url.database).render_as_string()
+
+
+def _identity(connection: Connection) -> dict[str, str]:
+    """That of a SQLite file; a new one where it has none yet."""
+    return {"identity": _noted(connection).get("identity") or uuid.uuid4().hex}
 
 
 def _noted(connection: Connection) -> Mapping[str, str]:

@@ -187,8 +187,11 @@ class Document:
         """The id of this start of Redis. A Redis that started anew may have lost its last writes."""
         return str(self.store.read("INFO", "server")["run_id"])
 
-    def stored(self) -> dict[str, str]:
-        """The notes about the permanent store, by name, each as `text_of` writes it."""
+    def stored(self, *names: str) -> dict[str, str]:
+        """The notes about the permanent store, by name, each as `text_of` writes it; only of `names` if given."""
+        if names:
+            notes = self.store.read("HMGET", self._key("stored"), *names)
+            return {name: note.decode() for name, note in zip(names, notes, strict=True) if note}
         notes = self.store.read("HGETALL", self._key("stored"))
         return {name.decode(): note.decode() for name, note in notes.items()}
 
@@ -201,6 +204,12 @@ class Document:
         """Replace a note about the permanent store (None: no note). False: it is not `before`, and it stays."""
         texts = ["" if note is None else text_of(note) for note in (before, after)]
         return bool(self.store.step("document_note", self.name, name, *texts))
+
+    def unseen(self) -> list[tuple[str, ...]]:
+        """The commands after which the permanent store counts as one that nobody has seen, and that lacks all."""
+        copy = self.fetch()
+        lacking = [part for entry in copy.entries() for part in (entry, str(copy.version))]
+        return [("DEL", self._key("stored")), *([("HSET", self._key("behind"), *lacking)] if lacking else [])]
 
     def history(self) -> list[Commit]:
         """The last 100 updates, the newest first."""

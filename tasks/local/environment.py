@@ -8,16 +8,36 @@ from pathlib import Path
 import click
 
 from coordinator import Coordinator, StoreUnavailable
+from coordinator.settings import Settings as OfLibrary
+from tasks.settings import PREFIX, Settings
 
 MARK = "CELERY_COORDINATOR_ENVIRONMENT"
 """A variable that names the file from which a shell has read the others."""
+OURS = ("COORDINATOR_", PREFIX, "CELERY_")
+KNOWN = {
+    *(f"COORDINATOR_{name.upper()}" for name in OfLibrary.model_fields),
+    *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields),
+    *("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"),
+}
+
+
+def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """All that settings come from. Paths are absolute: another terminal stands in another folder."""
+    ours = {name: value for name, value in environ.items() if name.startswith(OURS)}
+    for name, field in Settings.model_fields.items():
+        variable = PREFIX + name.upper()
+        if ours.get(variable) and (name == "access" or field.annotation in (Path, Path | None)):
+            ours[variable] = str(Path(ours[variable]).absolute())
+    return ours
 
 
 def write(file: Path, variables: Mapping[str, str]) -> None:
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in {**variables, MARK: str(file)}.items()]
+    """Only its owner may read it, since passwords are among the variables; it unsets the settings that are none."""
+    variables = {**variables, MARK: str(file)}
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     file.unlink(missing_ok=True)
     file.touch(0o600)
-    file.write_text("".join(lines))
+    file.write_text("".join([*lines, f"unset {' '.join(sorted(KNOWN - variables.keys()))}\n"]))
 
 
 def refuse_anothers() -> None:
@@ -28,8 +48,7 @@ def refuse_anothers() -> None:
     try:
         Coordinator(url=url).store.read("PING")
     except StoreUnavailable as error:
-        ours = [name for name in os.environ if name.startswith(("COORDINATOR_", "TASKS_"))]
-        unset = " ".join(sorted([*ours, "CELERY_BROKER_URL", MARK]))
+        unset = " ".join(sorted(settings_of(os.environ)))
         again = f"coordinator up --data {shlex.quote(str(Path(file).parent))}"
         raise click.ClickException(
             f"this shell has read {file}, and the Redis of that installation does not answer: {error}. Take another "

@@ -35,6 +35,7 @@ from tasks.broker import own_address
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment
 from tasks.nodelist.xml_store import NodelistUnreadable, XmlStore
+from tasks.service import refuse_others
 from tasks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,7 @@ class Machine:
                 started.enter_context(self._redis)
             started.enter_context(self._shared_environment())
             started.callback(self.coordinator.store.close)
+            refuse_others(self.coordinator.store, Settings.from_environment(self.environ))
             started.callback(self._end_family)
             self._supervisor = started.enter_context(Supervisor(self._children(), self.logs, waits=self._waits))
             self._running = started.pop_all()
@@ -147,8 +149,7 @@ class Machine:
     @contextmanager
     def _shared_environment(self) -> Iterator[None]:
         """The variables for the children and for other terminals. Their password is valid for this start only."""
-        names = ("COORDINATOR_URL", "COORDINATOR_PREFIX", "CELERY_BROKER_URL")
-        self.environ = {name: os.environ[name] for name in names if name in os.environ}
+        self.environ = environment.settings_of(os.environ)
         self.environ |= {"TASKS_DATA_DIR": str(self.wanted.data), "COORDINATOR_APP": "tasks"}
         self.environ["TASKS_REPLICA_DIR"] = str(self.wanted.data / "replicas")
         if self._redis:
@@ -243,7 +244,7 @@ def run(wanted: Processes, document: Path | None = None) -> None:
     if document and settings.ldap_url:
         raise click.ClickException(
             f"{settings.ldap_url} keeps the nodelist (TASKS_LDAP_URL). Start without --nodelist, and then run: "
-            f"coordinator nodelist import {document}"
+            f"coordinator nodelist import {document} --why …"
         )
     Catalog(settings).engine.dispose()  # refuses one that this host may not use
     store = XmlStore(settings.nodelist)

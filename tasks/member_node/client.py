@@ -20,6 +20,7 @@ import httpx
 from lxml import etree
 from pydantic import ValidationError
 
+from coordinator.address import split
 from tasks import instants
 from tasks.member_node import safe_xml, tls
 from tasks.member_node.member import Member
@@ -105,8 +106,8 @@ class MemberNode:
     def _access(self, access: Access) -> tuple[ssl.SSLContext, httpx.Proxy | None]:
         """Raises MemberUnreachable where the member's proxy, or a file in its TASKS_ACCESS, cannot be used."""
         try:
-            return tls.context(access), None if access.proxy is None else httpx.Proxy(access.proxy)
-        except (OSError, ValueError, httpx.InvalidURL) as error:
+            return tls.context(access), None if access.proxy is None else _proxy(access.proxy)
+        except (OSError, ValueError) as error:
             files = access.model_dump(include={"ca_bundle", "client_cert", "client_key"}, exclude_none=True)
             named = ", ".join(f"{name} {path}" for name, path in files.items()) or "its proxy"
             message = f"its settings in TASKS_ACCESS cannot be used: {error} ({named})"
@@ -295,5 +296,13 @@ def _complaint(response: httpx.Response) -> str:
         root = safe_xml.parse(body)
     except (httpx.HTTPError, Unreadable):
         return ""
-    description = " ".join((root.findtext("description") or "").split())[:500]
+    description = " ".join((safe_xml.value(root, "description") or "").split())[:500]
     return f" {root.get('name', '')}: {description}" if root.tag == "error" else ""
+
+
+def _proxy(address: str) -> httpx.Proxy:
+    """Raises ValueError, which tells nothing of the address: it may have a password."""
+    try:
+        return httpx.Proxy(split(address).geturl())
+    except (ValueError, httpx.InvalidURL):
+        raise ValueError("the proxy is no address such as http://user:password@host:port, percent-encoded") from None

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Jso
 
 from coordinator import Quartz
 from tasks import instants
+from tasks.member_node import safe_xml
 
 NAMESPACES = {
     "v1": "http://ns.dataone.org/service/types/v1",
@@ -153,7 +154,8 @@ class Member(_MemberPart):
 
 
 def _texts(element: etree._Element, tag: str) -> list[JsonValue]:
-    return [(child.text or "").strip() for child in element.findall(tag)]
+    texts = map(safe_xml.value, element.findall(tag))
+    return [None if text is None else text.strip() for text in texts]
 
 
 def _read(node: etree._Element) -> dict[str, JsonValue]:
@@ -162,18 +164,18 @@ def _read(node: etree._Element) -> dict[str, JsonValue]:
     policy, ping = node.find("nodeReplicationPolicy"), node.find("ping")
     return {
         **{name: node.get(name) for name in ATTRIBUTES},
-        **{name: node.findtext(name) for name in ("identifier", "name", "description")},
-        "base_url": node.findtext("baseURL"),
+        **{name: safe_xml.value(node, name) for name in ("identifier", "name", "description")},
+        "base_url": safe_xml.value(node, "baseURL"),
         "services": [_read_service(service) for service in node.findall("services/service")],
         "schedule": None if schedule is None else {name: schedule.get(name) for name in SCHEDULE},
-        "last_harvested": node.findtext("synchronization/lastHarvested"),
-        "last_complete_harvest": node.findtext("synchronization/lastCompleteHarvest"),
+        "last_harvested": safe_xml.value(node, "synchronization/lastHarvested"),
+        "last_complete_harvest": safe_xml.value(node, "synchronization/lastCompleteHarvest"),
         "replication_policy": None if policy is None else _read_policy(policy),
         "ping": None if ping is None else {"success": ping.get("success"), "last_success": ping.get("lastSuccess")},
         "subjects": _texts(node, "subject"),
         "contact_subjects": _texts(node, "contactSubject"),
         "properties": [
-            {"key": child.get("key"), "type": child.get("type"), "value": child.text or ""}
+            {"key": child.get("key"), "type": child.get("type"), "value": safe_xml.value(child)}
             for child in node.findall("property")
         ],
     }
@@ -193,8 +195,8 @@ def _read_service(service: etree._Element) -> dict[str, JsonValue]:
 
 def _read_policy(policy: etree._Element) -> dict[str, JsonValue]:
     return {
-        "max_object_size": policy.findtext("maxObjectSize"),
-        "space_allocated": policy.findtext("spaceAllocated"),
+        "max_object_size": safe_xml.value(policy, "maxObjectSize"),
+        "space_allocated": safe_xml.value(policy, "spaceAllocated"),
         "allowed_nodes": _texts(policy, "allowedNode"),
         "allowed_formats": _texts(policy, "allowedObjectFormat"),
     }

@@ -75,7 +75,7 @@ def read_listing(chunks: Iterable[bytes]) -> Listing:
             try:
                 entries.append(ListedObject(safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified")))
             except Unreadable as error:
-                unreadable.append(UnreadableEntry((info.findtext("identifier") or "").strip(), str(error)))
+                unreadable.append(UnreadableEntry((safe_xml.value(info, "identifier") or "").strip(), str(error)))
     except Spoilt as error:
         if not totals:
             raise
@@ -90,18 +90,18 @@ def read_system_metadata(body: bytes, pid: str) -> SystemMetadata:
     if safe_xml.text(root, "identifier") != pid.strip():
         raise Unreadable(f"system metadata of another object, {safe_xml.text(root, 'identifier')[:200]!r}")
     checksum = root.find("checksum")
-    version = root.findtext("serialVersion")
+    version = safe_xml.value(root, "serialVersion")
     return SystemMetadata(
         pid=pid,
         modified=_date(root, "dateSysMetadataModified"),
         format_id=safe_xml.text(root, "formatId"),
-        size=_number(root.findtext("size"), "size"),
+        size=_number(safe_xml.value(root, "size"), "size"),
         checksum=safe_xml.text(root, "checksum"),
         algorithm="" if checksum is None else checksum.get("algorithm", ""),
         serial_version=None if version is None else _number(version, "serialVersion"),
-        archived=(root.findtext("archived") or "").strip() in ("true", "1"),
-        obsoletes=root.findtext("obsoletes"),
-        obsoleted_by=root.findtext("obsoletedBy"),
+        archived=(safe_xml.value(root, "archived") or "").strip() in ("true", "1"),
+        obsoletes=safe_xml.value(root, "obsoletes"),
+        obsoleted_by=safe_xml.value(root, "obsoletedBy"),
         document=body,
     )
 

@@ -28,11 +28,13 @@ from tasks.nodelist.entries import (
     dates_value,
     difference,
     keeping,
+    lines_of,
     listed_in,
 )
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.reconcile import TRIES, Reconciler
-from tasks.nodelist.stores import Listed, NodelistStore
+from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
+from tasks.nodelist.xml_format import read_nodelist
 
 ActOf = Callable[[Listed | None, Listed | None], str]
 
@@ -178,7 +180,16 @@ class ReplicatedNodelist:
                 continue
         raise Changed(f"somebody keeps changing {member_id}")
 
-    def import_file(self, path: Path) -> None:
+    def would_import(self, path: Path) -> dict[str, list[str]]:
+        """What `import_file` would change: a line for each difference, by member. Raises safe_xml.Unreadable."""
+        new = {member.identifier: Listed(member=member) for member in read_nodelist(path).members}
+        old: dict[str, Listed] = {}
+        with suppress(NodelistStoreAway):  # there is no list yet
+            old = self.listed()
+        pairs = {name: (old.get(name), keeping(new.get(name), old.get(name))) for name in sorted({*new, *old})}
+        return {name: lines for name, pair in pairs.items() if (lines := lines_of(name, *pair))}
+
+    def import_file(self, path: Path, why: str = "") -> None:
         """Replace the list by that of a node-list document. Dates that the document does not name stay.
 
         Raises Changed with the members that somebody else kept changing; the others are replaced.
@@ -194,7 +205,7 @@ class ReplicatedNodelist:
             copy = self.reconciler.committed(*names)
             olds = {name: listed_in(copy, name) for name in names}
             changes = {name: difference(name, old, keeping(new.get(name), old)) for name, old in olds.items()}
-            names = self.reconciler.commit_all(copy, changes, why=f"import of {path.name}")
+            names = self.reconciler.commit_all(copy, changes, why=f"import of {path.name}: {why}")
             if not names:
                 break
         self.reconciler.follow_all()

@@ -65,8 +65,9 @@ def lacking(document: Document) -> dict[str, Pending]:
     for entry, version in sorted(document.behind().items()):
         if member_id := entry.partition("/")[2]:  # no id: the entry says that the list is empty
             versions[member_id] = max(version, versions.get(member_id, 0))
-    notes = {member_id: document.stored_of(member_id) or {} for member_id in versions}
-    return {member_id: Pending(version, notes[member_id].get("why", "")) for member_id, version in versions.items()}
+    notes = {name: parsed(text) for name, text in (document.stored(*versions) if versions else {}).items()}
+    whys = {name: note.get("why", "") for name, note in notes.items() if note}
+    return {member_id: Pending(version, whys.get(member_id, "")) for member_id, version in versions.items()}
 
 
 def lacks(pending: Mapping[str, Pending], store: str) -> list[str]:

@@ -5,7 +5,7 @@ finds out whether the member is still as the writer read it. So every write is c
 else made since is lost.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -85,6 +85,10 @@ class NodelistStore(Protocol):
     at_once: int
     """The number of members that one `write` brings: many for a store that is written as a whole."""
 
+    def identity(self) -> str:
+        """Which store this is, whatever its address."""
+        ...
+
     def read(self) -> StoredMembers:
         """All members. A warning names each bad entry."""
         ...
@@ -96,6 +100,38 @@ class NodelistStore(Protocol):
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
         """The list that a node-list document asks for. None: the document has become the store itself."""
         ...
+
+
+class OwnStore:
+    """The permanent store of this installation. `check(identity, name)` raises where that is another one."""
+
+    def __init__(self, store: NodelistStore, check: Callable[[str, str], None]) -> None:
+        self.name, self.keeps_approval, self.at_once = store.name, store.keeps_approval, store.at_once
+        self._store, self._check = store, check
+        self._identity = ""
+
+    def identity(self) -> str:
+        self._identity = self._identity or self._store.identity()
+        return self._identity
+
+    def check(self) -> None:
+        self._check(self.identity(), self.name)
+
+    def read(self) -> StoredMembers:
+        self.check()
+        return self._store.read()
+
+    def read_one(self, member_id: str) -> State | None:
+        self.check()
+        return self._store.read_one(member_id)
+
+    def write(self, writes: Mapping[str, Write]) -> Mapping[str, WriteOutcome]:
+        self.check()
+        return self._store.write(writes)
+
+    def replacement(self, path: Path) -> Mapping[str, Listed] | None:
+        self.check()
+        return self._store.replacement(path)
 
 
 def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None, fields: Collection[str]) -> Listed | None:

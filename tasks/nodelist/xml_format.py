@@ -16,6 +16,7 @@ KNOWN = frozenset(
     {"identifier", "name", "description", "baseURL", "services", "synchronization", "nodeReplicationPolicy", "ping"}
     | {"subject", "contactSubject", "property"}
 )
+SHOWN = 5  # problems of a file that has nothing else
 
 
 class Parsed(NamedTuple):
@@ -32,19 +33,21 @@ class Parsed(NamedTuple):
 
 def parse_nodelist(body: bytes) -> Parsed:
     """Members beside their elements, and a sentence about each bad entry. Raises safe_xml.Unreadable."""
-    root = safe_xml.parse(body)
+    root = safe_xml.parse(body, whole=True)
     if root.tag not in {f"{{{namespace}}}nodeList" for namespace in NAMESPACES.values()}:
         known = " or ".join(NAMESPACES.values())
         raise safe_xml.Unreadable(f"its root is no nodeList of {known} but {str(root.tag)[:200]}")
     parsed, bad = Parsed(root, {}, [], set()), set()
     for position, node in enumerate(root.findall("node"), start=1):
-        label = f"entry {position} ({(node.findtext('identifier') or 'no identifier').strip()[:80]})"
+        bare = safe_xml.bare(node)
+        named = (safe_xml.value(bare, "identifier") or "").strip()
+        label = f"entry {position} ({named[:80] or 'no identifier'})"
         try:
-            member = Member.from_xml(node)
+            member = Member.from_xml(bare)
         except ValidationError as error:
             wrong = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
             parsed.problems.append(f"{label}: {'; '.join(wrong)}")
-            bad.add((node.findtext("identifier") or "").strip())
+            bad.add(named)
             continue
         if member.identifier in parsed.entries:
             parsed.problems.append(f"{label}: an entry above has the same identifier")
@@ -65,7 +68,9 @@ def read_nodelist(path: Path) -> Parsed:
     """Read a file that is to replace the list. Raises safe_xml.Unreadable, also where it names no member."""
     parsed = parse_nodelist(path.read_bytes())
     if not parsed.entries:
-        raise safe_xml.Unreadable(f"{path} names no member")
+        unread = "".join(f"; {problem}" for problem in parsed.problems[:SHOWN])
+        more = f"; and {len(parsed.problems) - SHOWN} more" if len(parsed.problems) > SHOWN else ""
+        raise safe_xml.Unreadable(f"{path} names no member that can be understood{unread}{more}")
     return parsed
 
 
@@ -117,6 +122,7 @@ def _place(times: etree._Element, tag: str) -> etree._Element:
     """The element, in the place that the schema asks for: schedule, lastHarvested, lastCompleteHarvest."""
     child = times.find(tag)
     if child is not None:
+        del child[:]  # a comment in it would part the new text
         return child
     new = etree.Element(tag)
     later = times.find("lastCompleteHarvest")

@@ -7,9 +7,11 @@
 
 import fcntl
 import logging
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from tasks.documents.atomic_file import replace
 from tasks.member_node import safe_xml
@@ -43,6 +45,17 @@ class XmlStore:
         self.name = str(self.path)
         self._last: tuple[bytes, Parsed] | None = None
         self._warned: set[str] = set()
+
+    def identity(self) -> str:
+        """It lies in the file of the lock, which stays where the document is replaced."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked() as lock:
+                if not (known := lock.read()):
+                    lock.write(known := uuid.uuid4().hex)
+        except OSError as error:
+            raise NodelistStoreAway(f"{self.name}: {error}") from error
+        return known
 
     def read(self) -> StoredMembers:
         parsed = self._parsed()
@@ -89,8 +102,10 @@ class XmlStore:
             if self._last is None or self._last[0] != body:
                 self._last = body, parse_nodelist(body)
         except (OSError, safe_xml.Unreadable) as error:
-            why, hint = getattr(error, "strerror", None) or error, "To give one: coordinator nodelist import FILE"
-            raise NodelistUnreadable(f"{self.name}: no node list can be read there: {why}. {hint}") from error
+            why, give = getattr(error, "strerror", None) or error, "coordinator nodelist import FILE --why …"
+            raise NodelistUnreadable(
+                f"{self.name}: no node list can be read there: {why}. To give one: {give}"
+            ) from error
         for problem in self._last[1].problems:
             if problem not in self._warned:
                 self._warned.add(problem)
@@ -98,10 +113,11 @@ class XmlStore:
         return self._last[1]
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self.path.with_name(f".{self.path.name}.lock").open("a") as file:
+    def _locked(self) -> Iterator[TextIO]:
+        with self.path.with_name(f".{self.path.name}.lock").open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            file.seek(0)
+            yield file
 
 
 def _is_as_read(parsed: Parsed, member_id: str, write: Write) -> bool:

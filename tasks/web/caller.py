@@ -6,6 +6,7 @@ address that sends the header is nobody.
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from starlette.requests import Request
 
@@ -18,10 +19,12 @@ SUBJECT = "subject"
 
 
 class Callers:
-    """`proxies`: the addresses of proxies that end TLS and say the subject, in the text of RFC 2253, in `header`."""
+    """`proxies`: the addresses of proxies that end TLS and say the subject, in the text of RFC 2253, in `header`; or of
+    their networks. A name is no address.
+    """
 
     def __init__(self, header: str = "", proxies: Iterable[str] = ()) -> None:
-        self._header, self._proxies = header, frozenset(proxies)
+        self._header, self._proxies = header, [ip_network(address) for address in proxies]
 
     def caller(self, request: Request, listed: Mapping[str, Listed], tokens: Mapping[str, str]) -> str:
         """The id of the member. Raises DataoneError. `tokens`: the members by the SHA-256 of their tokens."""
@@ -48,5 +51,11 @@ class Callers:
             known: Subject = request.scope.get("state", {}).get(SUBJECT, ())
             return known
         texts = request.headers.getlist(self._header)
-        believed = request.client is not None and request.client.host in self._proxies
-        return of_text(texts[0]) if believed and len(texts) == 1 else ()
+        return of_text(texts[0]) if self._is_believed(request) and len(texts) == 1 else ()
+
+    def _is_believed(self, request: Request) -> bool:
+        if request.client is None:
+            return False
+        address = ip_address(request.client.host)
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return any((mapped or address) in network for network in self._proxies)

@@ -1,8 +1,12 @@
 """The address of Redis: its parts through Sentinel, what is wrong with it, and that its secrets are not told."""
 
+import re
+import traceback
+
 import pytest
 from redis.connection import SSLConnection, parse_url
 
+from coordinator import Coordinator, SettingsError
 from coordinator.address import as_broker, checked, sentinels_of, through, through_sentinels, without_secrets
 
 
@@ -55,18 +59,34 @@ def test_servers_and_sentinels_share_a_certificate_unless_the_sentinels_have_the
         ("redis+sentinel://one/", "no name of a master"),
         ("redis+sentinel://one/m/x", "no number of a database"),
         ("redis+sentinel://one:two/m", "has no port"),
-        ("redis+sentinel://:5/m", "a server without a host: ':5'"),
+        ("redis+sentinel://:5/m", "a server without a host"),
         ("sentinel://one/m", "written here as redis"),
         ("amqp://one", "must begin with redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cl"),
         ("redis://one:two/0", "has no port"),
         ("redis+cluster:///0", "names no node of the cluster: redis+cluster://HOST:PORT,HOST:PORT"),
-        ("redis+cluster://one/1", "the database '1', and a cluster has number 0 alone"),
+        ("redis+cluster://one/1", "names a database, and a cluster has number 0 alone"),
     ],
 )
 def test_an_address_that_leads_nowhere_says_what_it_lacks(url: str, wrong: str) -> None:
     with pytest.raises(ValueError) as found:
         checked(url)
     assert wrong in str(found.value)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "redis+cluster"])
+@pytest.mark.parametrize(
+    "login",
+    [f"{user}{secret}@" for user in ("me:", ":") for secret in ("se/cret", "se#cret", "se?cret", "1/secret", "[secret")]
+    + ["me:1?secret=x@", "secret:secret:1;redis://:secret@"],
+)
+def test_no_text_of_an_address_that_is_refused_is_told(scheme: str, login: str) -> None:
+    with pytest.raises(ValueError) as found:
+        checked(f"{scheme}://{login}one:1/0")
+    assert not {"cret", "secret", "'1'"} & set(re.split(r"[^\w']", str(found.value)))
+    with pytest.raises(SettingsError) as told:
+        Coordinator(url=f"{scheme}://{login}one:1/0")
+    assert "cret" not in "".join(traceback.format_exception(told.value))
+    assert "cret" not in without_secrets(f"{scheme}://{login}one:1/0")
 
 
 @pytest.mark.parametrize(
@@ -99,6 +119,7 @@ def test_celery_is_told_the_same_servers() -> None:
     assert found["broker_transport_options"] == {"master_name": "m", "sentinel_kwargs": {"password": "b c"}}
     assert through_sentinels(as_broker(url)["broker_url"], as_broker(url)["broker_transport_options"]) == url
     assert as_broker("redis://one/1") == {"broker_url": "redis://one/1"}
+    assert as_broker("unix:///r.sock?db=2") == {"broker_url": "redis+socket:///r.sock?virtual_host=2"}
     with pytest.raises(ValueError, match=r"is written here as redis\+sentinel://HOST"):
         as_broker("sentinel://one;sentinel://two")
 

@@ -1,11 +1,14 @@
 """Settings: where each comes from, and that a slip of the pen is an error with a way out."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
 
 from coordinator import Coordinator, Settings, SettingsError
+from tests.harness.command import environment, loaded
+from tests.harness.warm import python
 
 
 def load(given: dict[str, Any] | None = None, conf: dict[str, Any] | None = None, **environ: str) -> Settings:
@@ -20,6 +23,83 @@ def test_the_constructor_wins_over_the_app_and_the_app_over_the_environment() ->
     one = load(COORDINATOR_LOCK_TTL="3.5")
     assert (one.lock_ttl, one.source("lock_ttl")) == (3.5, "environment")
     assert (load().lock_ttl, load().source("lock_ttl")) == (15.0, "default")
+
+
+@pytest.mark.parametrize("read_before", [True, False], ids=["configured", "not yet configured"])
+@pytest.mark.parametrize("later", [True, False], ids=["config later", "config first"])
+@pytest.mark.parametrize(
+    ("namespace", "name"),
+    [
+        ("CELERY", "CELERY_COORDINATOR_PREFIX"),
+        ("CELERY_", "CELERY_COORDINATOR_PREFIX"),
+        ("celery", "celery_coordinator_prefix"),
+        ("SHOP", "SHOP_COORDINATOR_PREFIX"),
+        ("CELERY", "COORDINATOR_PREFIX"),
+        ("CELERY", "coordinator_prefix"),
+        (None, "COORDINATOR_PREFIX"),
+        (None, "CELERY_COORDINATOR_PREFIX"),  # as Celery's old names
+        (None, "coordinator_prefix"),
+    ],
+)
+def test_a_setting_counts_under_the_namespace_of_the_app_s_configuration(
+    namespace: str | None, name: str, later: bool, read_before: bool
+) -> None:
+    def app(**conf: str) -> Celery:
+        made = Celery("a", set_as_current=False)
+        if read_before:
+            assert made.conf.timezone is None
+        if later:
+            Coordinator(made)
+        made.config_from_object(conf, namespace=namespace)
+        if not later:
+            Coordinator(made)
+        return made
+
+    settings = app(**{name: "staging"}).coordinator.settings
+    assert (settings.prefix, settings.source("prefix")) == ("staging", "app.conf")
+    changed = app(**{name: "staging"})
+    changed.conf.coordinator_prefix = "production"
+    assert (
+        changed.coordinator.settings.prefix == changed.conf.coordinator_prefix
+    )  # before 5.6 the namespace's, there too
+    with pytest.raises(SettingsError, match=f"'{name[:-2]}'; did you mean '{name}'"):
+        _ = app(**{name[:-2]: "staging"}).coordinator.settings
+
+
+def test_the_settings_of_a_django_project_reach_the_command(tmp_path: Path) -> None:
+    (tmp_path / "site_settings.py").write_text(
+        "SECRET_KEY = 'x'\nCELERY_BROKER_URL = 'redis://127.0.0.1:1/1'\nCELERY_COORDINATOR_PREFIX = 'staging'\n"
+        "CELERY_WORKER_DISABLE_PREFETCH = False\nCELERY_BROKER_CONNECTION_MAX_RETRIES = 7\n"
+    )
+    (tmp_path / "shop.py").write_text(
+        "from celery import Celery\nfrom coordinator import Coordinator\napp = Celery('shop')\n"
+        "app.config_from_object('django.conf:settings', namespace='CELERY')\nCoordinator(app)\n"
+    )
+    argv = ["-m", "coordinator.cli", "-A", "shop", "settings", "--json"]
+    environ = environment(DJANGO_SETTINGS_MODULE="site_settings")
+    shown = loaded(python(argv, tmp_path, environ))
+    assert shown["prefix"] == {"value": "staging", "from": "app.conf"}
+    assert shown["url"] == {"value": "redis://127.0.0.1:1/1", "from": "broker_url"}
+
+
+@pytest.mark.parametrize("read_before", [True, False], ids=["configured", "not yet configured"])
+@pytest.mark.parametrize(("namespace", "begin"), [("CELERY", "CELERY_"), (None, "")])
+def test_the_app_s_own_values_win_over_ours_in_a_module_too(
+    namespace: str | None, begin: str, read_before: bool
+) -> None:
+    def named(name: str) -> str:
+        return begin + (name.upper() if begin else name)
+
+    app = Celery("a", set_as_current=False)
+    own = {named("worker_disable_prefetch"): False, named("broker_connection_max_retries"): 7}
+    app.config_from_object({named("broker_url"): "redis://127.0.0.1:1/1"} | own, namespace=namespace)
+    if read_before:
+        assert app.conf.broker_url
+    Coordinator(app)
+    assert (app.conf.worker_disable_prefetch, app.conf.broker_connection_max_retries) == (False, 7)
+    assert app.conf.broker_channel_error_retry is True
+    assert app.conf.worker_consumer == "coordinator.worker.bootstep:Consumer"
+    assert app.conf.broker_transport_options["health_check_interval"] == 5
 
 
 def test_none_is_no_value() -> None:

@@ -135,7 +135,7 @@ def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> Non
     look += ", members, members check, nodelist, nodelist export, nodelist history, nodelist show, nodelist verify"
     look += ", nodes, nodes show, refused, refused show, schedule, schedule show, settings, sorters, status, wait, why"
     look += ", dashboard, check"
-    work = "components run, items add, items watch, nodelist import, nodelist refresh, submit, up"
+    work = "components run, items add, items watch, nodelist refresh, submit, up"
     work += ", members refresh, web"
     clear = "libraries remove, members forget"
     _, *parts = re.split(r"^\*\*`coordinator ", (ROOT / "docs" / "commands.md").read_text(), flags=re.MULTILINE)

@@ -6,8 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import gethostname
 
 import pytest
+import yaml
 
 from coordinator import Coordinator
 from tests.harness.fleet import ROOT, Worker
@@ -55,11 +57,11 @@ class Project:
 
     @contextmanager
     def worker(self, *options: str) -> Iterator[None]:
-        log = self.folder / "log"
-        argv = ["-m", "celery", "-A", "shipping.app", "worker", "-n", "one@test", "-c", "2", "-l", "INFO", *options]
+        log, container = self.folder / "log", yaml.safe_load((self.folder / "compose.yml").read_text())
+        argv = ["-m", *container["services"]["worker"]["command"], *options]
         with log.open("wb") as out:
             process = start(argv, self.folder, self.environ, stdout=out, stderr=out, session=True)
-        worker = Worker("one@test", process, log)
+        worker = Worker(f"worker@{gethostname()}", process, log)
         try:
             wait_until(lambda: " ready." in log.read_text(), 60, log.read_text)
             yield

@@ -1,9 +1,12 @@
 """What Prometheus reads agrees with what the tasks did, whatever was killed meanwhile."""
 
+import os
 import signal
 from collections import Counter
 from pathlib import Path
 from urllib.request import urlopen
+
+import pytest
 
 from coordinator import Coordinator
 from tests.coordinator.metrics.test_collector import figures
@@ -54,11 +57,16 @@ def test_counters_and_times_agree_with_what_the_tasks_did_over_kills(fleet: Flee
     assert found[f'job_wait_seconds_count{{{of("fail")},reason="lane"}}'] == 20
 
 
-def test_the_command_serves_the_figures_until_ctrl_c(coordinator: Coordinator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_the_figures_until_a_signal_reaches_any_of_its_threads(
+    coordinator: Coordinator, tmp_path: Path, number: signal.Signals
+) -> None:
     port, settings = ports.free_port(), coordinator.settings
     env = {"COORDINATOR_URL": str(settings.url), "COORDINATOR_PREFIX": settings.prefix}
     with Command(tmp_path / "metrics", "metrics", "--port", str(port), env=env) as command:
         command.says(f"http://127.0.0.1:{port}/metrics")
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             assert b"coordinator_redis_up 1.0" in answer.read()
-        assert command.end() == 0
+        last = max(int(task.name) for task in Path(f"/proc/{command.process.pid}/task").iterdir())
+        os.kill(last, number)  # the system asks this thread first
+        assert command.process.wait(10) == 0

@@ -6,6 +6,7 @@ read the answer of either.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 Done = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
 Run = Callable[..., Done]
+IMPORT = ("nodelist", "import", "--yes", "--why", "a test")
 OURS = ("COORDINATOR_", "CELERY_", "TASKS_", "FLOWER_")
 
 
@@ -32,6 +34,12 @@ def environment(**given: str) -> dict[str, str]:
     """That of a user who has set nothing but `given`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return clean | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'harness' / 'lean'}"} | given
+
+
+def exported(file: Path) -> dict[str, str]:
+    """What another terminal has once it has read the file that `up` wrote."""
+    lines = (shlex.split(line) for line in file.read_text().splitlines())
+    return dict(words[1].split("=", 1) for words in lines if words[0] == "export")
 
 
 def argv_of(*args: str) -> list[str]:

@@ -12,6 +12,7 @@ _LASTING = (
     "classes",
     "fits:",
     "swept",
+    "lost-nodes",
     "clock",
     "silence",
     "format",
@@ -28,6 +29,7 @@ _LASTING = (
     "seen:",
     "homes:",
     "actions",
+    "whereabouts",
 )
 _OPEN = (
     "line",

@@ -17,6 +17,7 @@ WHOLE = (
     "tests/fleet/shared/test_subresults.py",
     "tests/fleet/rabbitmq/test_away.py",
     "tests/fleet/test_beats.py",
+    "tests/fleet/test_celery_settings.py",
     "tests/fleet/test_cluster.py",
     "tests/fleet/shared/test_broker_loss.py::test_a_worker_survives_its_broker_and_everything_ends_once[normal]",
     "tests/fleet/test_errands.py::test_an_owed_result_goes_out_while_the_only_slot_is_busy_and_the_main_process_with_it",

@@ -225,5 +225,5 @@ class Clock:
         self._next_load = 0.0  # what its last jobs took goes with this beat
         self.beat()
         if self.registered:
-            self.watch.leave()
-            self.nodes.leave(self.charge.node, self.charge.incarnation)
+            held = self.watch.leave()
+            self.nodes.leave(self.charge.node, self.charge.incarnation, None if self.board.stops else held)

@@ -140,12 +140,14 @@ class RunnerWatch:
         held = [WorkEntry(runner, notice.token, 0, notice.job_id) for runner, notice in bodies]
         self._extend([entry for entry in held if processes.condition(entry.process) == "alive"])
 
-    def leave(self) -> None:
-        """The worker is gone: kill its processes, and put their jobs back."""
-        for entry in self.entries():
+    def leave(self) -> list[str]:
+        """The worker is gone: kill its processes, put their jobs back, and return the ids of these jobs."""
+        entries = self.entries()
+        for entry in entries:
             if entry.process != self.worker:
                 processes.kill(entry.process)
             self._lose_or_stop(entry, f"the worker {self.node} is gone")
+        return [entry.job_id for entry in entries]
 
     def _put_back(self, entry: WorkEntry, notice: Notice) -> None:
         """Put back a job whose process is gone. If its body had not begun, that is no loss. A signal that ended it may

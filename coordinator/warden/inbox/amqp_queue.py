@@ -18,7 +18,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.broker.transport import CONFIRMED
+from coordinator.broker.transport import one_try
 from coordinator.warden.inbox.as_it_is import request_queue
 from coordinator.warden.inbox.message import MOST
 from coordinator.warden.inbox.queue import DEAD, LEASE, LETTERS, UNREADABLE, TakenMessage
@@ -77,7 +77,9 @@ class AmqpQueue:
     def _connect(self) -> Connection:
         if self._connection is None:
             connection = self._connection = self._app.connection_for_read(
-                heartbeat=_HEARTBEAT, connect_timeout=_CONNECT, transport_options=CONFIRMED
+                heartbeat=_HEARTBEAT,
+                connect_timeout=_CONNECT,
+                transport_options=one_try(self._app.conf.broker_read_url),
             )
             self._channel = connection.channel()
             self._channel.basic_qos(0, _RECEIVED, False)

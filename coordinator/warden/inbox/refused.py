@@ -21,7 +21,7 @@ from typing import Any
 from celery import Celery
 from kombu.messaging import Producer
 
-from coordinator.broker.transport import CONFIRMED
+from coordinator.broker.transport import one_try
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.as_it_is import request_queue
@@ -101,7 +101,9 @@ class _OnRabbit:
 
     @contextmanager
     def _channel(self) -> Iterator[Any]:
-        with self._app.connection_for_read(connect_timeout=_CONNECT, transport_options=CONFIRMED) as connection:
+        with self._app.connection_for_read(
+            connect_timeout=_CONNECT, transport_options=one_try(self._app.conf.broker_read_url)
+        ) as connection:
             yield connection.channel()
 
     def close(self) -> None:

@@ -49,6 +49,7 @@ CHANGED = {
 }
 
 
+HIDDEN = "the server does not show it; this account needs the right to read it"
 _POST_READ = PostReadControl(criticality=True, attrList=["entryCSN"])
 
 
@@ -78,6 +79,21 @@ class Connection:
             if not cookie:
                 return
 
+    def unique(self, dn: str) -> str:
+        """The entryUUID of an entry. Raises LdapError; LdapConflict where there is no such entry."""
+        timeout = self._settings.ldap_timeout
+
+        def ask(live: LDAPObject) -> Result:
+            found = live.search_ext(dn, ldap.SCOPE_BASE, "(objectClass=*)", ["entryUUID"], timeout=timeout)
+            result: Result = live.result3(found, timeout=timeout)
+            return result
+
+        _, entries, *_ = self._call(ask, dn)
+        found = next((_decoded(entry) for name, entry in entries if name is not None), {}).get("entryUUID")
+        if not found:
+            raise LdapRefused(dn, ("entryUUID",), HIDDEN)
+        return found[0]
+
     def add(self, dn: str, attributes: Attributes) -> str:
         """Returns the entryCSN of the new entry. Raises LdapError; LdapConflict where the entry exists."""
         entry = [(name, _encoded(values)) for name, values in attributes.items()]
@@ -100,7 +116,7 @@ class Connection:
             (control.entry for control in controls if control.controlType == _POST_READ.controlType), {}
         )
         if not entry.get("entryCSN"):
-            raise LdapRefused(dn, ("entryCSN",), "the server does not show it; this account needs the right to read it")
+            raise LdapRefused(dn, ("entryCSN",), HIDDEN)
         return str(entry["entryCSN"][0], "ascii")
 
     def _call(self, ask: Callable[[LDAPObject], Answer], dn: str, attributes: tuple[str, ...] = ()) -> Answer:

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.changes import changes
-from tasks.nodelist.ldap.connection import Connection, dn_of, path_of
+from tasks.nodelist.ldap.connection import HIDDEN, Connection, dn_of, path_of
 from tasks.nodelist.ldap.entries import BadEntry, entries_of, member_of
 from tasks.nodelist.ldap.errors import LdapConflict, LdapRefused, LdapUnreachable
 from tasks.nodelist.ldap.schema import APPROVED, CLASSES, LONGEST, NODE, Attributes, Path, kind, rdn, size_of
@@ -66,13 +66,24 @@ class Directory:
     def close(self) -> None:
         self._connection.close()
 
+    def identity(self) -> str:
+        """That of the base: a replica and a copy have the same."""
+        self._connection.begin()
+        try:
+            return self._connection.unique(self._base)
+        except LdapConflict as error:
+            raise self._no_base() from error
+
+    def _no_base(self) -> LdapRefused:
+        return LdapRefused(self._base, (), "it does not exist, or this account may not see it")
+
     def read(self) -> Contents:
         """Every member, approved or not, and a problem for every bad entry."""
         self._connection.begin()
         try:
             entries, stamps = self._looked_at(()), self._stamps(())
         except LdapConflict as error:
-            raise LdapRefused(self._base, (), "it does not exist, or this account may not see it") from error
+            raise self._no_base() from error
         states = {path: entry.csn for path, entry in entries.items()}
         moved = {path[:1] for path in states.keys() | stamps.keys() if states.get(path) != stamps.get(path)}
         whole = _by_member({path: entry for path, entry in entries.items() if path[:1] not in moved})
@@ -180,9 +191,7 @@ class Directory:
             kept = {name: values for name, values in attributes.items() if name != "entryCSN"}
             csn = next(iter(attributes.get("entryCSN", ())), "")
             if not csn:
-                raise LdapRefused(
-                    dn, ("entryCSN",), "the server does not show it; this account needs the right to read it"
-                )
+                raise LdapRefused(dn, ("entryCSN",), HIDDEN)
             entries[path_of(dn, self._base)] = LdapEntry(csn, kept)
         return entries
 

@@ -33,6 +33,13 @@ class LdapStore:
         self._one_at_a_time = threading.Lock()
         self._named: set[str] = set()
 
+    def identity(self) -> str:
+        try:
+            with self._one_at_a_time:
+                return self._directory.identity()
+        except NodelistStoreRefused as error:
+            raise NodelistStoreAway(str(error)) from error
+
     def read(self) -> StoredMembers:
         try:
             with self._one_at_a_time:

@@ -326,6 +326,7 @@ CALLS: dict[str, Callable[[aio.Coordinator], Awaitable[object]]] = {
     "contended": lambda jobs: jobs.contended(),
     "locks": lambda jobs: jobs.locks(),
     "nodes": lambda jobs: jobs.nodes(),
+    "lost_nodes": lambda jobs: jobs.lost_nodes(),
     "grabs": lambda jobs: jobs.grabs(),
     "sorters": lambda jobs: jobs.sorters(),
     "move": lambda jobs: jobs.move("waiting", to="front"),

@@ -20,7 +20,7 @@ from coordinator.errors import SettingsError
 def test_a_redis_broker_serves_where_the_settings_name_no_redis(broker: str | None, url: str) -> None:
     app = Celery("shop", broker=broker, set_as_current=False)
     assert settings_of(app, {}).url == url
-    assert settings_of(app, {}).source("url") == ("broker" if url else "default")
+    assert settings_of(app, {}).source("url") == ("broker_url" if url else "default")
     assert settings_of(app, {"url": "redis://elsewhere/0"}).url == "redis://elsewhere/0"
     assert is_redis(broker) == bool(url)
 

@@ -12,6 +12,7 @@ import pytest
 
 from coordinator import Author, Coordinator, Forbidden, InvalidJob
 from coordinator.lanes.bulk import Progress
+from coordinator.store.client import Store
 from tests.harness.command import Call, listed, loaded, refused, told
 from tests.harness.hand_node import Puppet, sketch
 from tests.harness.proxy import Proxy
@@ -299,9 +300,10 @@ def test_an_act_on_a_filter_is_counted_planned_done_in_portions_and_given_again_
     assert coordinator.counts()["cancelled"] == 231
     assert told(call("cancel", *wanted, "--yes")) == "cancel would change nothing"
     assert coordinator.job("other").state == "ready"
-    _, second, first = coordinator.actions()
-    assert (first.act, first.thing, first.before) == ("cancel", "jobs state=ready key=sync/*", "230 found")
-    assert second.before == "130 found"
+    *_, ended, begun, killed = coordinator.actions()
+    assert (killed.act, killed.thing) == ("cancel", "jobs state=ready key=sync/*")
+    assert (killed.before, killed.after) == ("230 found", "begun: 100 changed so far")
+    assert (begun.before, begun.after, ended.after) == ("130 found", "begun", "ended: 130 changed")
     error = coordinator.job("007").error
     assert error
     assert (error["message"], error["by"]) == ("a flood", "ann")
@@ -439,3 +441,56 @@ def test_a_dry_run_shows_what_a_release_and_a_new_task_would_hit_and_does_nothin
         "done": 1
     }
     assert node.order() == ["next"]
+
+
+def test_of_two_who_act_on_the_same_each_counts_what_it_changed_itself(
+    node: Puppet, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.lanes.submit_many([sketch(f"sync/{number}", job_id=f"{number:03}") for number in range(250)])
+    usual, bobs = Store.step_many, list[Progress]()
+
+    def bob_comes_between(self: Store, name: str, calls: Any) -> Any:
+        monkeypatch.undo()
+        bob = coordinator.act("cancel", key="sync/*", by="bob", why="a flood")
+        bobs.extend(islice(bob, 2))
+        answers = usual(self, name, calls)
+        bobs.extend(bob)
+        return answers
+
+    monkeypatch.setattr(Store, "step_many", bob_comes_between)
+    anns = list(coordinator.act("cancel", key="sync/*", by="ann", why="a flood"))
+    assert [step.done for step in bobs] == [0, 100, 200, 250]
+    assert anns == [Progress(0, 250), Progress(0, 250)]
+    assert [(one.by, one.after) for one in coordinator.actions()] == [("bob", "ended: 250 changed"), ("bob", "begun")]
+
+
+def test_a_job_and_a_lane_name_the_act_on_many_that_changed_them_with_its_ticket(
+    call: Call, node: Puppet, coordinator: Coordinator
+) -> None:
+    for number in range(3):
+        node.submit(f"sync/{number}", job_id=f"j{number}")
+    node.submit("other", job_id="other")
+    why = ("--why", "a flood", "--by", "ann", "--ticket", "OPS-7", "--yes")
+    told(call("pause", "sync/*", *why))
+    told(call("cancel", "--key", "sync/*", *why))
+    told(call("retry", "--state", "cancelled", "--key", "sync/*", *why))
+    told(call("retarget", "shop.work", "shop.other", *why[:-1]))
+    acts = [(one["act"], one["after"]) for one in listed(call("actions", "--thing", "job j1", "--json"))]
+    assert acts == [
+        ("retarget", "shop.other, ended: 4 changed"), ("retarget", "shop.other, begun"),
+        ("retry", "ended: 3 changed"), ("retry", "begun"),
+        ("cancel", "ended: 3 changed"), ("cancel", "begun"),
+    ]  # fmt: skip
+    assert {one.act for one in coordinator.actions(thing="job other")} == {"retarget"}
+    assert [one.act for one in coordinator.actions(thing="lane sync/1")] == ["pause", "pause"]
+    assert coordinator.actions(thing="lane other") == []
+    events = {event.what: event for event in coordinator.job("j1").course}
+    for what in ("cancelled", "retried", "retargeted"):
+        of = {one.of for one in coordinator.actions(thing="job j1") if what.startswith(one.act[:4])}
+        assert (events[what].by, events[what].ticket, {events[what].act}) == ("ann", "OPS-7", of), what
+    assert "retried by ann (OPS-7): a flood" in told(call("job", "j1"))
+    told(call("cancel", "j2", "--why", "alone", "--ticket", "OPS-8"))
+    error = coordinator.job("j2").error
+    assert error
+    assert (error["ticket"], "act" in error) == ("OPS-8", False)
+    told(call("resume", "sync/*", *why))

@@ -92,5 +92,5 @@ def test_arguments_that_are_nested_too_deep_are_refused() -> None:
 
 
 def test_the_database_of_the_address_is_a_number() -> None:
-    with pytest.raises(SettingsError, match="names the database 'abc': a database of Redis is a number"):
+    with pytest.raises(SettingsError, match="names a database that is no number"):
         Coordinator(url="redis://localhost/abc")

@@ -180,6 +180,21 @@ def test_an_old_sweep_and_a_fleet_without_a_node_are_found(node: Puppet) -> None
     assert said(node)["node.none"].level == "error"
 
 
+def test_a_node_that_was_killed_is_found_for_an_hour_and_what_became_of_its_jobs(node: Puppet) -> None:
+    two = Puppet(node.store, "two")
+    two.up()
+    node.submit("a", job_id="j")
+    taken = two.must_take()
+    two.lose(taken)
+    two.nodes.leave("two", "a", held=["j"])
+    found = said(node)["node.lost"]
+    assert (found.level, found.thing) == ("warning", "node two")
+    assert re.fullmatch(r"it was killed or cut off \d s ago; it held 1 job: j ready", found.message)
+    node.finish(node.must_take())
+    two.up(incarnation="b")
+    assert said(node)["node.lost"].message.endswith(" s ago, and is back; it held 1 job: j succeeded on one")
+
+
 def test_a_fleet_of_which_each_node_drains_is_found(coordinator: Coordinator, node: Puppet) -> None:
     two = Puppet(node.store, "two")
     two.up()
@@ -215,6 +230,24 @@ def test_clocks_that_differ_are_found(node: Puppet) -> None:
     node.nodes.beat("one", "a", {"skew": 1.9})
     node.store._client.set(node.store.key("clock"), f"{node.store.now() + 90_000} 0 0 0 2000")
     assert said(node)["redis.clock"].message.startswith("its clock is 90 s behind")
+
+
+def test_nodes_of_one_name_with_different_tasks_of_a_module_are_found(node: Puppet) -> None:
+    about: Any = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0}
+
+    def other(*tasks: str, app: str = "shop", queue: str = "celery") -> dict[str, Finding]:
+        node.nodes.register("two", "b", about, [f"app {app}", f"queue {queue}"], tasks)
+        return said(node)
+
+    assert other("shop.work", "shop.other", "other.module") == {}
+    added = other("shop.work", "shop.other", "shop.new", "coordinator.canvas")["app.mixed"]
+    assert (added.level, added.thing) == ("info", "app shop")
+    assert added.message.endswith("different tasks of the module shop: one lacks shop.new")
+    mixed = other("shop.work", "shop.sell")["app.mixed"]
+    assert mixed.level == "warning"
+    assert "one lacks shop.sell; two lacks shop.other; if they are of two projects" in mixed.message
+    assert other("shop.work", "shop.sell", app="stall") == {}
+    assert other("shop.work", "shop.sell", queue="elsewhere") == {}
 
 
 def test_mixed_versions_queues_that_nobody_serves_and_lost_labels_are_found(

@@ -1,6 +1,6 @@
 """Why a node does nothing."""
 
-from typing import Any
+from typing import Any, cast
 
 from coordinator import Coordinator
 from tests.harness.hand_node import Puppet
@@ -69,3 +69,46 @@ def test_a_node_that_is_gone_or_silent_says_so(node: Puppet, coordinator: Coordi
     client: Any = coordinator.store._client
     client.zadd(coordinator.store.key("alive"), {"one": 1})
     assert coordinator.why(node="one").codes == ["node.silent"]
+
+
+def test_a_node_that_was_cut_off_is_known_for_an_hour_and_who_has_its_jobs(
+    node: Puppet, coordinator: Coordinator
+) -> None:
+    cut_off, client = Puppet(coordinator.store, "two"), cast(Any, coordinator.store._client)
+    cut_off.up()
+    for job_id in ("j", "k"):
+        node.submit(job_id, job_id=job_id)
+        cut_off.must_take()
+    client.zadd(coordinator.store.key("alive"), {"two": 1})
+    assert node.sweep()[1] == ["two"]
+    why = coordinator.why(node="two")
+    assert why.codes[0] == "node.lost"
+    assert "it held 2 jobs: j running, k running; living nodes: one" in why.causes[0].text
+    for job_id in ("j", "k"):
+        client.zadd(coordinator.store.key("leases"), {job_id: 1})
+    node.sweep()
+    taken = node.must_take()
+    assert [str(job) for job in coordinator.lost_nodes()[0].jobs] == ["j running on one", "k ready"]
+    node.finish(taken)
+    node.finish(node.must_take())
+    (lost,) = coordinator.lost_nodes()
+    assert str(lost) == "it held 2 jobs: j succeeded on one, k succeeded on one"
+    assert not lost.back
+    cut_off.up(incarnation="b")
+    assert coordinator.lost_nodes()[0].back
+    text = client.hget(coordinator.store.key("lost-nodes"), "two").decode()
+    at, _, about = text.partition(" ")
+    client.hset(coordinator.store.key("lost-nodes"), "two", f"{int(at) - 3_600_000} {about}")
+    assert coordinator.lost_nodes() == []
+
+
+def test_a_node_that_left_in_order_or_was_only_silent_is_not_lost(node: Puppet, coordinator: Coordinator) -> None:
+    two = Puppet(coordinator.store, "two")
+    two.up()
+    coordinator.store._client.zadd(coordinator.store.key("alive"), {"two": 1})
+    node.sweep()
+    assert [lost.name for lost in coordinator.lost_nodes()] == ["two"]
+    two.up()
+    assert coordinator.lost_nodes() == []
+    two.nodes.leave("two", "a")
+    assert (coordinator.lost_nodes(), coordinator.why(node="two").codes) == ([], ["node.gone"])

@@ -52,6 +52,15 @@ def test_a_server_of_the_system_is_preferred(alone: Path) -> None:
     assert find_server() == str(alone / "redis-server")
 
 
+def test_an_older_one_in_front_on_the_path_hides_no_newer_one(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = alone / "environment"
+    front.mkdir()
+    monkeypatch.setenv("PATH", f"{front}:{alone}")
+    tells(front / "redis-server", "Redis server v=6.2.14 sha=0")
+    tells(alone / "redis-server", "Redis server v=7.0.15 sha=0")
+    assert find_server() == str(alone / "redis-server")
+
+
 @pytest.mark.parametrize(
     "told",
     ["Redis server v=7.0.0 sha=0", "Redis server v=10.0.1 sha=0", "Server v=7.2.5 sha=0", "Valkey server v=9.1.2"],

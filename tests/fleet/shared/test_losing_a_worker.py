@@ -83,6 +83,8 @@ def test_a_killed_node_costs_its_jobs_one_lease(fleet: Fleet, whom: str) -> None
     found = fleet.coordinator.wait(job.id, 30)
     assert (found.state, found.node, len(fleet.stamps("job", "end"))) == ("succeeded", OTHER, 1)
     wait_until(lambda: fleet.nodes() == [OTHER], 10)
+    lost = {one.name: str(one) for one in fleet.coordinator.lost_nodes()}
+    assert lost[first.name] == f"it held 1 job: {job.id} succeeded on {OTHER}"
 
 
 def test_a_paused_process_that_comes_back_changes_nothing(fleet: Fleet) -> None:
@@ -167,5 +169,6 @@ def test_a_worker_that_ends_in_good_order_finishes_what_runs_and_signs_off(fleet
     worker.process.wait(30)
     wait_until(lambda: fleet.nodes() == [OTHER], 10)
     assert fleet.coordinator.job(late.id).state == "ready"
+    assert worker.name not in [one.name for one in fleet.coordinator.lost_nodes()]
     fleet.coordinator.undrain(OTHER)
     assert fleet.coordinator.wait(late.id, 20).result == 3

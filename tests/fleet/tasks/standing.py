@@ -9,7 +9,7 @@ import pytest
 from examples.demo.member_server import MemberServer
 from tests.fleet.tasks.conftest import Members
 from tests.fleet.tasks.service import Service
-from tests.harness.command import told
+from tests.harness.command import IMPORT, told
 from tests.harness.redis import RedisServer
 from tests.tasks.conftest import document
 
@@ -35,7 +35,7 @@ def members() -> Iterator[Members]:
 @pytest.fixture
 def service(standing: Service, members: Members) -> Service:
     """Its nodelist has these members, and no other."""
-    told(standing.call("nodelist", "import", document(standing.folder, *(one.member for one in members))))
+    told(standing.call(*IMPORT, document(standing.folder, *(one.member for one in members))))
     return standing
 
 

@@ -1,6 +1,5 @@
 """The service's commands beside a real node."""
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from examples.demo.member_server import EVERY_TEN_SECONDS, MemberServer, failure
-from tests.harness.command import Command, Done, Run, called, listed, told
+from tests.harness.command import Command, Done, Run, called, exported, listed, told
 from tests.tasks.conftest import document
 
 
@@ -23,8 +22,7 @@ def terminal(tmp_path: Path, server: MemberServer) -> Iterator[Run]:
     own = {"TASKS_TRIES": "1", "TASKS_TRY_PAUSE": "0.01"}
     with Command(tmp_path / "up", "up", "--data", str(tmp_path / "data"), *given, env=own) as up:
         up.says("up. Ctrl-C ends the service")
-        lines = (tmp_path / "data" / "environment").read_text().splitlines()
-        found = dict(shlex.split(line)[1].split("=", 1) for line in lines)
+        found = exported(tmp_path / "data" / "environment")
 
         def call(*args: str) -> Done:
             return called(tmp_path, found, *args)

@@ -4,7 +4,7 @@ import re
 import signal
 from pathlib import Path
 
-from tests.harness.command import Command, called, refused, told
+from tests.harness.command import IMPORT, Command, called, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.terminal import on_a_terminal
 from tests.harness.waiting import wait_until
@@ -41,7 +41,7 @@ def test_it_refuses_an_installation_that_has_a_nodelist(tmp_path: Path, redis_se
         "COORDINATOR_PREFIX": prefix,
         "TASKS_DATA_DIR": str(tmp_path / "data"),
     }
-    told(called(tmp_path, own, "nodelist", "import", str(SAMPLE)))
+    told(called(tmp_path, own, *IMPORT, str(SAMPLE)))
     assert "which the demo would replace. Unset COORDINATOR_URL" in refused(called(tmp_path, own, *DEMO))
 
 

@@ -11,7 +11,7 @@ from tasks.member_node.member import MemberSchedule, Property
 from tests.fleet.tasks.conftest import Members
 from tests.fleet.tasks.service import Service
 from tests.fleet.tasks.standing import ids, members, service, standing
-from tests.harness.command import ROOT, Command, loaded, refused, told
+from tests.harness.command import IMPORT, ROOT, Command, loaded, refused, told
 from tests.tasks.conftest import document
 
 __all__ = ["members", "service", "standing"]
@@ -123,7 +123,7 @@ def test_a_proposal_upon_what_the_list_no_longer_says_is_not_taken(service: Serv
     says(members[0], replicate=True)
     read(service, a)
     new = listed(service, a).model_copy(update={"replicate": True, "subjects": ("CN=x",)})
-    told(service.call("nodelist", "import", document(service.folder, new, listed(service, b))))
+    told(service.call(*IMPORT, document(service.folder, new, listed(service, b))))
     assert "was changed meanwhile" in refused(service.call("members", "accept", a, *WHY))
     assert (read(service, a).result or {})["waiting"] == ["subjects"]
 

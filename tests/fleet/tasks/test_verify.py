@@ -13,7 +13,7 @@ from tasks.documents.on_disk import Copies
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.ldap.directory import Directory
 from tests.fleet.tasks.service import Service, beat, errands_of, fill_disk
-from tests.harness.command import Done, refused, told
+from tests.harness.command import IMPORT, Done, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
 from tests.harness.waiting import wait_until
@@ -31,7 +31,7 @@ def service(
     folder = tmp_path / "service"
     folder.mkdir()
     with Service(own_redis, folder, [member], **settings) as started:
-        told(started.call("nodelist", "import", str(started.settings.nodelist)))
+        told(started.call(*IMPORT, str(started.settings.nodelist)))
         yield started, slapd
 
 

@@ -25,7 +25,7 @@ from tasks import instants
 from tasks.nodelist.xml_format import parse_nodelist
 from tests.fleet.tasks.conftest import A, B, Members
 from tests.fleet.tasks.service import QUEUE, Service
-from tests.harness.command import ROOT, Command, told
+from tests.harness.command import IMPORT, ROOT, Command, told
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import SAMPLES, document
@@ -264,7 +264,7 @@ def test_two_members_that_name_one_certificate_have_none_and_a_suspended_one_ask
         {"Authorization": f"Bearer {token_of(service, A)}"},
         document(service.folder, *(m.member for m in members)),
     )
-    told(service.call("nodelist", "import", both))
+    told(service.call(*IMPORT, both))
     assert error(door.synchronize("a", door.tls(OURS))) == (401, "NotAuthorized")
     assert door.synchronize("a", headers=token).status_code == 200
     told(service.call("members", "suspend", A, "--why", "it moves"))

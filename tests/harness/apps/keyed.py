@@ -18,6 +18,8 @@ app.conf.result_backend_transport_options = {"global_keyprefix": os.environ["TES
 app.conf.worker_hijack_root_logger = False
 app.conf.result_extended = True
 app.conf.task_annotations = {"keyed.annotated": {"coordinate": {"key": "lane/{lane}"}}}
+if serializer := os.environ.get("TEST_SERIALIZER"):
+    app.conf.update(task_serializer=serializer, result_serializer=serializer, accept_content=[serializer])
 if not os.environ.get("TEST_PLAIN"):
     coordinator = Coordinator(app)
 

@@ -13,7 +13,7 @@ from examples.demo.member_server import MemberServer, Reply, Request, failure
 from tasks.batches import Items
 from tasks.member_node.member import MemberSchedule
 from tasks.settings import Settings
-from tests.harness.command import ROOT, Run, argv_of, environment, refused, told
+from tests.harness.command import IMPORT, ROOT, Run, argv_of, environment, refused, told
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 
@@ -21,20 +21,20 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "nodelist_v2_sample.xml"
 def test_a_nodelist_is_imported_shown_and_told_apart_from_what_is_none(run: Run, tmp_path: Path) -> None:
     assert "nodelist import FILE" in refused(run("members"))
     assert "[document.none]" in run("doctor").stdout
-    assert told(run("nodelist", "import", str(SAMPLE))) == "3 members, 2 of them can be synchronized"
+    assert told(run(*IMPORT, str(SAMPLE))) == "3 members, 2 of them can be synchronized"
     assert "[document.none]" not in run("doctor").stdout
     shown = told(run("nodelist", "show"))
     assert "10 0/3 * * * ? *" in shown
     assert "not a member node" in shown
     (tmp_path / "bad.xml").write_text("<nodeList/>")
-    assert "types/v2.0 but nodeList" in refused(run("nodelist", "import", "bad.xml"))
+    assert "types/v2.0 but nodeList" in refused(run(*IMPORT, "bad.xml"))
     assert len(json.loads(told(run("nodelist", "show", "--json")))["members"]) == 3
-    assert run("nodelist", "import", "nowhere.xml").returncode == 2
+    assert run(*IMPORT, "nowhere.xml").returncode == 2
 
 
 def test_an_entry_of_a_nodelist_that_is_none_is_named_and_left_out(run: Run, tmp_path: Path) -> None:
     (tmp_path / "sloppy.xml").write_text(SAMPLE.read_text().replace("http://127.0.0.1:18081", "ftp://nowhere"))
-    done = run("nodelist", "import", "sloppy.xml")
+    done = run(*IMPORT, "sloppy.xml")
     assert told(done).startswith("2 members")
     assert "left out: entry" in done.stderr
     assert "urn:node:mnTestB" in done.stderr
@@ -67,18 +67,18 @@ def test_a_number_that_no_database_can_hold_is_refused_in_one_line(run: Run, arg
     ],
 )
 def test_an_unknown_member_is_named(run: Run, args: tuple[str, ...]) -> None:
-    told(run("nodelist", "import", str(SAMPLE)))
+    told(run(*IMPORT, str(SAMPLE)))
     done = run(*args)
     assert ("unknown member urn:node:mnNobody" in refused(done), done.returncode) == (True, 2)
 
 
 def test_a_member_that_is_not_to_be_synchronized_is_refused_with_the_reason(run: Run) -> None:
-    told(run("nodelist", "import", str(SAMPLE)))
+    told(run(*IMPORT, str(SAMPLE)))
     assert "it is of type cn" in refused(run("refresh", "urn:node:cnTestA", "--why", "a test"))
 
 
 def test_a_broker_that_is_away_is_named(run: Run) -> None:
-    told(run("nodelist", "import", str(SAMPLE)))
+    told(run(*IMPORT, str(SAMPLE)))
     line = refused(
         run("refresh", "urn:node:mnTestA", "--why", "a test", CELERY_BROKER_URL=f"redis://127.0.0.1:{free_port()}/0")
     )

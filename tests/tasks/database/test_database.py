@@ -19,7 +19,7 @@ from tasks.batches.schema import metadata as batch_tables
 from tasks.catalog.catalog import Catalog
 from tasks.catalog.schema import CATALOG
 from tasks.catalog.schema import metadata as catalog_tables
-from tasks.database import Group, UnusableDatabase, database, open_database
+from tasks.database import Group, UnusableDatabase, database, identity, name_of, open_database
 from tasks.database.migrate import configuration
 from tasks.service import refuse_what_cannot_be_used
 from tasks.settings import Settings
@@ -207,13 +207,28 @@ def guest(settings: Settings) -> Iterator[str]:
     engine.dispose()
 
 
+@IN_BOTH
+def test_a_database_is_known_under_any_address(settings: Settings, group: Group, opened: Opened) -> None:
+    mine = identity(opened(group))
+    assert mine == identity(opened(group))
+    if settings.database_url:
+        url = make_url(settings.database)
+        with Proxy(url.port) as proxy:
+            far = open_database(url.set(port=proxy.port).render_as_string(), "cn2", group)
+            assert (identity(far), name_of(far) == name_of(opened(group))) == (mine, False)
+        another = create_engine(url.set(database="postgres"))
+        assert identity(another) != mine
+        another.dispose()
+
+
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 def test_who_may_not_run_a_migration_is_told_which_one_is_missing(
     settings: Settings, group: Group, opened: Opened, request: pytest.FixtureRequest
 ) -> None:
     opened(group)
     guest = request.getfixturevalue("guest")
-    assert crates(open_database(guest, "cn1", group)) == ["first"]
+    theirs = open_database(guest, "cn1", group)
+    assert (crates(theirs), identity(theirs)) == (["first"], identity(opened(group)))
     (group.migrations / "v0002_lids.py").write_text(SECOND)
     with pytest.raises(UnusableDatabase) as refused:
         open_database(guest, "cn1", group)

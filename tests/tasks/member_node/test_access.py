@@ -152,6 +152,9 @@ def test_what_cannot_be_used_to_reach_a_member_is_an_error_of_that_member(
         (Access(client_cert=tmp_path / "no.pem"), "no.pem"),
         (Access(proxy="proxy.example.org:3128"), "its proxy"),
         (Access(proxy="ftp://me:secret@far"), "its proxy"),
+        (Access(proxy="http://me:1/secret@far:"), "its proxy"),
+        (Access(proxy="http://secret:a/b@far"), "its proxy"),
+        (Access(proxy="me:secret@far"), "its proxy"),
     ):
         access = settings.model_copy(update={"access": {server.member.identifier: wrong}})
         with pytest.raises(

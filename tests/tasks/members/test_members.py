@@ -24,7 +24,7 @@ from tasks.member_node.member import Member
 from tasks.nodelist.xml_format import parse_nodelist
 from tasks.schedules import SYNC, lane_of
 from tasks.settings import Settings
-from tests.harness.command import Done, Run, argv_of, environment, listed, refused, told
+from tests.harness.command import IMPORT, Done, Run, argv_of, environment, listed, refused, told
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python, start
 from tests.tasks.catalog.test_catalog import failed, fetched
@@ -40,7 +40,7 @@ def last(done: Done) -> str:
 def listing(run: Run, tmp_path: Path) -> str:
     """A list of three members, none of them the server's."""
     given = document(tmp_path, *SAMPLE)
-    told(run("nodelist", "import", given))
+    told(run(*IMPORT, given))
     return given
 
 
@@ -261,7 +261,7 @@ def test_why_names_what_went_wrong_with_a_member(run: Run, tmp_path: Path) -> No
 
 def test_why_says_that_a_member_has_no_schedule_that_can_be_read(run: Run, tmp_path: Path) -> None:
     odd = SAMPLE[1].model_copy(update={"schedule": None})
-    told(run("nodelist", "import", document(tmp_path, odd)))
+    told(run(*IMPORT, document(tmp_path, odd)))
     assert "[member.unscheduled]" in told(run("why", "--member", odd.identifier))
 
 
@@ -332,10 +332,10 @@ for name in ("refresh", "approve", "suspend", "reset", "remove", "purge", "add")
         assert refused(lambda: asyncio.run(awaited(member, **said))), name
         assert name == "add" or refused(lambda: act(member, **said, dry_run=True), InvalidJob), name  # it has none
     assert refused(lambda: act(member, why="so", by=Author("eve", "viewer"))), name
-assert coordinator.actions() == []
+assert [one.act for one in coordinator.actions()] == ["import"]
 for _ in range(2):
     assert asyncio.run(aio.refresh(member, job_id="asked", **said)) == "asked"
-assert [(one.act, one.after) for one in coordinator.actions()] == [("refresh", "changes")]
+assert [(one.act, one.after) for one in coordinator.actions(thing="member")] == [("refresh", "changes")]
 print("all were refused")
 """
 
@@ -395,7 +395,7 @@ def test_whatever_befalls_a_member_its_causes_are_those_of_what_was_done_to_it(
         }
         expected[member] = [code for code, there in codes.items() if there] or ["member.unseen"]
     catalog.engine.dispose()
-    told(run("nodelist", "import", document(tmp_path, *given)))
+    told(run(*IMPORT, document(tmp_path, *given)))
     done = python(["-c", WHYS.format(ways=json.dumps(known))], tmp_path, environment(**own))
     assert json.loads(told(done)) == expected
     assert len({tuple(codes) for codes in expected.values()}) > 15

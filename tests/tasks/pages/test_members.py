@@ -19,7 +19,7 @@ from tasks.app import NODELIST
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
 from tests.harness.browser import away_and_back, hold_sound, tab_of, watched_tab
-from tests.harness.command import ROOT, Run, argv_of, environment, told
+from tests.harness.command import IMPORT, ROOT, Run, argv_of, environment, told
 from tests.harness.hand_node import Puppet
 from tests.harness.postgres import PostgresServer
 from tests.harness.proxy import Proxy
@@ -64,7 +64,7 @@ def own(
 
 @pytest.fixture
 def listing(run: Run, tmp_path: Path) -> None:
-    told(run("nodelist", "import", document(tmp_path, *SAMPLE)))
+    told(run(*IMPORT, document(tmp_path, *SAMPLE)))
 
 
 @contextmanager

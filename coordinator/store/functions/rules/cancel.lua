@@ -14,7 +14,7 @@ function cancel.job(c, id, act, unbegun)
   if not job then return '' end
   if states.TERMINAL[job.state] then return job.state end
   if unbegun and has_begun(job) then return job.phase == 'rollback' and 'rolling_back' or job.state end
-  local detail = cjson.encode({type = 'Cancelled', message = act.why, by = act.by})
+  local detail = audit.detail(act, 'Cancelled')
   -- This rollback has not begun. One that a cancel caused goes on: the caller may only have repeated that cancel.
   local fresh = job.phase == 'rollback' and job.state == 'ready' and record.back_of(job) == 0
   if fresh and job.ends ~= 'cancelled' then

@@ -16,12 +16,12 @@ local function cut(text)
   return (string.gsub(string.sub(text, 1, LONGEST), '[\192-\255][\128-\191]*$', '')) .. '…'
 end
 
--- Copies type, message, why and by from the JSON of an error or of an act; an error may be a mere text.
+-- Copies type, message, why, by, ticket and act from the JSON of an error or of an act; an error may be a mere text.
 local function explain(event, detail)
   local good, about = pcall(cjson.decode, detail)
   if good and type(about) == 'string' then about = {message = about} end
   if not good or type(about) ~= 'table' then return end
-  for _, name in ipairs({'type', 'message', 'why', 'by'}) do
+  for _, name in ipairs({'type', 'message', 'why', 'by', 'ticket', 'act'}) do
     if type(about[name]) == 'string' then event[name] = cut(about[name]) end
   end
 end

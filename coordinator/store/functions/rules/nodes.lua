@@ -1,6 +1,31 @@
 -- Nodes: removing, draining, and waking them.
 local nodes = {}
 
+local LOST, NAMED = 3600000, 20 -- ms for which a lost node is remembered; jobs that its entry names
+
+-- Remembers a node that ended without leaving in order, and the ids of the jobs that it held then, for an hour.
+function nodes.lose(c, node, held)
+  local name, about = c.P .. 'lost-nodes', redis.call('HMGET', c.P .. 'node:' .. node, 'host', 'app')
+  local known = redis.call('HGETALL', name)
+  for i = 1, #known, 2 do
+    if (tonumber(string.match(known[i + 1], '^%d+')) or 0) < c.wall - LOST then redis.call('HDEL', name, known[i]) end
+  end
+  table.sort(held)
+  local jobs = table.concat(held, '\n', 1, math.min(#held, NAMED)) -- cjson makes an object of an empty list
+  local lost = {host = about[1] or '', app = about[2] or '', count = #held, jobs = jobs}
+  redis.call('HSET', name, node, base.text_of(c.wall) .. ' ' .. cjson.encode(lost))
+  history.tally(c, 'nodes_lost')
+end
+
+-- The ids of the jobs that the runners of a node hold.
+function nodes.held(c, node)
+  local held = {}
+  for _, value in ipairs(redis.call('HVALS', c.P .. 'work:' .. node)) do
+    held[#held + 1] = string.match(value, '^%S+ %S+ (.*)$')
+  end
+  return held
+end
+
 -- Removes a dead node. The claims of its processes stay noted for a while, in case it was only silent and comes back.
 function nodes.forget(c, node)
   local incarnation = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')

@@ -109,7 +109,7 @@ step.define('lane_release', {'allow-oom'}, function(c, args)
     redis.call('HSET', job.name, 'rollback', 'failed')
   end
   act = audit.act(c, act)
-  local detail = cjson.encode({type = 'Released', message = act.why, by = act.by, at = c.wall})
+  local detail = audit.detail(act, 'Released', c.wall)
   settle.finish(c, first, job, 'cancelled', 'error', detail)
   audit.note(c, act, 'release', 'lane', key, first, line.holder(c, key) or '')
   return first

@@ -15,6 +15,7 @@ step.define('node_register', {'allow-oom'}, function(c, args)
   pace.measure(c, node, '')
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
   redis.call('PERSIST', c.P .. 'work:' .. node)
+  if other == incarnation then redis.call('HDEL', c.P .. 'lost-nodes', node) end -- it was only silent
   if other ~= incarnation then
     redis.call('DEL', c.P .. 'work:' .. node)
     redis.call('DEL', c.P .. 'rung:' .. node)
@@ -135,12 +136,14 @@ step.define('node_drain', {'allow-oom'}, function(c, args)
   return changed
 end)
 
--- node_leave: removes a node that ends in good order and has handed back its work; its bells are void.
--- args node incarnation
+-- node_leave: removes a node whose worker is gone, and that has handed back its work; its bells are void.
+-- args node incarnation lost?
+--   lost: JSON list of the ids of the jobs that it held, of a worker that was killed; none: it ended in order
 -- returns 1, or 0 if another worker of that name lives, or none; asked again: 0
 step.define('node_leave', {'allow-oom'}, function(c, args)
   local node, incarnation = unpack(args)
   if redis.call('HGET', c.P .. 'node:' .. node, 'incarnation') ~= incarnation then return 0 end
+  if args[3] then nodes.lose(c, node, cjson.decode(args[3])) end
   nodes.forget(c, node)
   nodes.wake_idle(c)
   return 1

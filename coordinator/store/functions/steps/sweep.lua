@@ -110,7 +110,10 @@ step.define('sweep', {'allow-oom'}, function(c, args)
   base.keep_gap(c, gap)
 
   local lost, gone = end_leases(c), first_due(c, 'alive', c.uptime)
-  for _, node in ipairs(gone) do nodes.forget(c, node) end
+  for _, node in ipairs(gone) do
+    nodes.lose(c, node, nodes.held(c, node))
+    nodes.forget(c, node)
+  end
   start_due(c, 'due', c.now)
   start_due(c, 'starts', c.wall)
   expire(c, 'expiry', c.now)
