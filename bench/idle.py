@@ -1,6 +1,7 @@
 """How much does an idle fleet ask of Redis, each second and for each node? 1 and 50 nodes run in this process."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -10,6 +11,7 @@ from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator
 from coordinator.fleet import processes
+from coordinator.fleet.board import nameless
 from coordinator.warden.clock.clock import Charge, Clock
 
 FLEETS = amount((1, 50), (1, 2))
@@ -37,7 +39,8 @@ class Node:
         about: dict[str, Any] = {"app": "bench", "capacity": 4, "ordinary": 0, "load": 0}
         serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
         who = (f"node{number}", str(number), processes.identity())
-        self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", "/nowhere", {}))
+        board = ("/nowhere", nameless(Path("/tmp")))
+        self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", *board, {}))
 
     def look(self) -> None:
         self.clock.step()

@@ -83,7 +83,7 @@ class SendingThread(ABC, Generic[T]):
 
     The thread sends the first item at once, and then everything in the queue each `pause` seconds. The queue holds
     `most` items; when it is full, the oldest are dropped. The thread starts with the first item, and again in a
-    forked process.
+    forked process, which sends its own items only.
     """
 
     def __init__(self, name: str, pause: float, most: int) -> None:
@@ -95,16 +95,18 @@ class SendingThread(ABC, Generic[T]):
         self._starting = threading.Lock()
 
     def put(self, item: T) -> None:
-        self._queue.append(item)
-        self._idle.clear()
         if self._pid != os.getpid():
             self._start()
+        self._queue.append(item)
+        self._idle.clear()
         self._pending.set()
 
     def _start(self) -> None:
         """Start the thread once in this process, also where two callers put their first items at the same time."""
         with self._starting:
             if self._pid != os.getpid():
+                self._queue.clear()
+                self._pending.clear()
                 self._pid = os.getpid()
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 

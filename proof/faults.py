@@ -561,6 +561,34 @@ FAULTS = [
         "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.",
     ),
     Fault(
+        "a-damaged-process-takes-doorbells", "885cf5d", "coordinator/runner/runner.py",
+        '            raise SystemExit("a runner failed") from error\n', "            raise\n",
+        "tests/fleet/shared/test_damaged_processes.py::"
+        "test_twenty_jobs_run_on_a_node_whose_only_process_was_damaged"
+        "[by a task before the first job-may write to no file]",
+        "A pool process that could open no file any more failed with each doorbell, and lived: a lone node stood "
+        "still.", "black-box trials",
+    ),
+    Fault(
+        "a-removed-notice-says-over", "885cf5d", "coordinator/fleet/board.py",
+        "        notice = self._at(_place_in(runner))\n" + GAP +
+        "            self.folder.mkdir(0o700, exist_ok=True)\n",
+        "        notice = self._at(_place_in(runner)) if self.folder.exists() else Notice(\"over\")\n" + GAP,
+        "tests/fleet/shared/test_damaged_processes.py::"
+        "test_a_body_keeps_its_lane_its_limit_and_its_cancel_where_somebody_empties_the_shared_memory",
+        "A cleaner of /dev/shm removed the notices of runners, and that counted as their end: two bodies of a lane ran "
+        "at once.", "black-box trials",
+    ),
+    Fault(
+        "no-kill-without-a-pidfd", "d8279eb", "coordinator/fleet/processes.py",
+        "    except (AttributeError, OSError):  # Python's build, a seccomp profile or the kernel lacks it\n",
+        "    except AttributeError:\n",
+        "tests/fleet/shared/test_damaged_processes.py::"
+        "test_limits_and_cancels_hold_on_a_system_that_gives_no_handles_of_processes",
+        "In a container that forbids pidfd_open, a job past its limit or cancelled ran for ever, and the clock raised "
+        "at each look.", "public bug reports",
+    ),
+    Fault(
         "another-store-is-written", "afd2121f", "tasks/whereabouts.py",
         '        if noted["id"] != identity:\n', "        if False:\n",
         "tests/tasks/test_whereabouts.py::"

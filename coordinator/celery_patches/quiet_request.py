@@ -1,5 +1,5 @@
 """The request of our own tasks: its message is JSON, and the death of a runner's process a warning only, since the
-clock kills runners and logs why.
+clock kills runners, or they end themselves, and both log why.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class QuietRequest(Request):
         error = exc_info.exception
         if isinstance(error, ExceptionWithTraceback):
             error = error.exc
-        if isinstance(error, WorkerLostError):
+        if isinstance(error, WorkerLostError | SystemExit):  # billiard 4.3 tells of the second before the death
             task_ready(self)
             logger.warning("the process of a runner has ended, the clock looks after its job: %s", error)
             return

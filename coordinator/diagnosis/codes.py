@@ -63,7 +63,7 @@ CODES: Codes = {
     "waiting.fleet": ("{what}, and no node is alive", "celery -A APP worker"),
     "waiting.node": ("{what}, and no living node takes it: {rejected:names}", ""),
     "waiting.slot": ("{what}, and all slots of the nodes that may run it are taken: {full:names}", ""),
-    "waiting.claim": ("{what}, and node {node} has room for it", ""),
+    "waiting.claim": ("{what}, and node {node} has room for it[; the last runner there failed: {failure}]", ""),
     "rejected.app": ("is rejected by {count} of {nodes} nodes, of another app than {lacks!r}: {who:names}", ""),
     "rejected.queue": (
         "is rejected by {count} of {nodes} nodes, which do not serve the queue {lacks!r}: {who:names}",
@@ -142,7 +142,7 @@ CODES: Codes = {
     ),
     "node.full": ("has no free slot: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
     "node.busy": ("works: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
-    "node.deaf": ("does not answer its doorbells, and is rung last", ""),
+    "node.deaf": ("does not answer its doorbells, and is rung last[; the last runner there failed: {failure}]", ""),
     "node.braked": ("is short of CPU or memory (load {load:.0%}, memory {memory:.0%}), and is rung late", ""),
     "node.lacks": ("cannot take {count} ready jobs: it is {rejected} {lacks!r}", ""),
     "node.offered": ("is rung for {count} ready jobs", ""),

@@ -97,6 +97,7 @@ def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
         late = [age for age in ages if age > _UNANSWERED]
         if late and node.running + node.ordinary < node.capacity:
             said = f"{len(late)} doorbells are not answered, the oldest for {span_text(max(late))}"
+            said += f"; the last runner there failed: {node.failure}" if node.failure else ""
             way_out = f"celery -A APP worker -n {quote(node.name)}  # again, once it reaches the broker"
             yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)
 

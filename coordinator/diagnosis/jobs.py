@@ -125,6 +125,7 @@ def _ready(look: Snapshot, job: Job, what: str = "is ready") -> list[Cause]:
     facts: dict[str, Json] = {"what": what, "nodes": found.nodes, "full": names([slots(node) for node in found.full])}
     lacks = [f"{about['count']} {REJECTED[code]} {about['lacks']}".rstrip() for code, about in found.rejected]
     facts |= {"rejected": names(lacks), "node": found.free[0].name if found.free else None, "task": job.task}
+    facts |= {"failure": found.free[0].failure or None} if found.free else {}
     labels: dict[str, Json] = {"labels": ",".join(kinds[2:])}
     head = cause(found.code, thing, **facts)
     lost = [(label, look.needed[label](look.store)) for label in kinds[2:] if label in look.needed]

@@ -35,7 +35,7 @@ def of_node(look: Snapshot, name: str) -> list[Cause]:
         causes.append(_at_work(look, node))
     idle = not causes
     deaf, braked = look.store.read("HMGET", look.store.key("node", name), "deaf", "braked")
-    causes += [cause("node.deaf", thing)] if deaf == b"1" else []
+    causes += [cause("node.deaf", thing, **({"failure": node.failure} if node.failure else {}))] if deaf == b"1" else []
     causes += [cause("node.braked", thing, load=node.load, memory=node.memory)] if braked == b"1" else []
     return causes + (_offers(look, node, idle) if node.alive else [])
 

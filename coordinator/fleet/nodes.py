@@ -31,7 +31,8 @@ class Node:
     `load`, `memory`: the used share, from 0 to 1. `pace`: the run time of its jobs over the fleet's; 5 = five times as
     long. `score`: the node with the lowest score is rung next, and none with 1 or more; None while the node drains.
     `drained`: the act of the operator who drains it. `queue`: the queue of its app's tasks, except those in `routes`,
-    {task: queue}. `skew`: seconds by which its host's clock is ahead of the installation's.
+    {task: queue}. `skew`: seconds by which its host's clock is ahead of the installation's. `failure`: why the last
+    runner there failed, '' if none did in the last minute.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Node:
     queue: str
     routes: dict[str, str]
     skew: float = 0.0
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +193,5 @@ def _node(name: str, now: float, replies: Sequence[Any]) -> Node | None:
         queue=about.get("queue", ""),
         routes=reader.json("routes", dict) or {},
         skew=reader.get("skew", float, 0.0),
+        failure=about.get("failure", ""),
     )

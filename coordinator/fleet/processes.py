@@ -5,12 +5,17 @@ The system reuses pids, but no pair of pid and birth within one boot.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import psutil
+
+logger = logging.getLogger(__name__)
 
 
 def birth(pid: int) -> str | None:
@@ -43,21 +48,45 @@ def condition(process: str) -> str:
 
 
 def kill(process: str) -> None:
-    """Send SIGKILL to exactly this process, if it still lives."""
+    """Send SIGKILL to exactly this process, if it still lives. Where the system gives no handle of a process, as in
+    some containers, its birth is compared just before. One that this process may not kill is left alone, and logged.
+    """
     pid, _, born = process.partition(".")
     try:
-        if not hasattr(os, "pidfd_open"):
-            if condition(process) != "gone":
+        with _handle(int(pid)) as handle:
+            if birth(int(pid)) == born and not (handle and _is_killed(handle)):
                 os.kill(int(pid), signal.SIGKILL)
-            return
-        handle = os.pidfd_open(int(pid))
-        try:
-            if birth(int(pid)) == born:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
     except ProcessLookupError:
         return
+    except PermissionError as error:
+        logger.error("cannot kill process %s: %s", process, error)
+
+
+@contextmanager
+def _handle(pid: int) -> Iterator[int | None]:
+    """A handle that stands for this process, and for none that gets its pid later; None if the system gives none."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):  # Python's build, a seccomp profile or the kernel lacks it
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _is_killed(handle: int) -> bool:
+    """Kill a process by its handle; False if the system refuses that call."""
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def _stat(pid: int) -> tuple[str, str] | None:

@@ -13,6 +13,8 @@ Sub-tasks that need the job's own lane could never begin, and are refused.
 
 from __future__ import annotations
 
+import logging
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, working
 from coordinator.runner.own_lane import WAY_OUT, lanes_in
 from coordinator.runner.subresults import handles_in
+
+logger = logging.getLogger(__name__)
 
 _ALONE = dict.fromkeys(("chain", "chord", "callbacks", "errbacks"))
 
@@ -62,7 +66,7 @@ def adopt(task: Task) -> None:
         if not _is_job(task):
             return usual_run(*args, **kwargs)
         call = task.request.coordinator_call
-        with _with(task.request, task.request.coordinator_shown):
+        with in_one_process(task.request.id), _with(task.request, task.request.coordinator_shown):
             return call(usual_run, *args, **kwargs)
 
     def retry(*args: object, **kwargs: object) -> Retry:
@@ -87,6 +91,21 @@ def adopt(task: Task) -> None:
                 raise Replaced(handle) from None
 
     vars(task).update(coordinator_adopted=True, retry=retry, replace=replace, run=run)
+
+
+@contextmanager
+def in_one_process(job_id: str) -> Iterator[None]:
+    """End a process that is forked in here as it comes out: the job has its parent's outcome, and no handler, message
+    or thread of its parent is the child's.
+    """
+    parent, status = os.getpid(), 1
+    try:
+        yield
+        status = 0
+    finally:
+        if os.getpid() != parent:
+            logger.warning("job %s: a process that its body forked came back from the body, and ends here", job_id)
+            os._exit(status)
 
 
 @contextmanager

@@ -6,12 +6,16 @@
 The runner repeats a step with the same tokens until Redis answers, so that a lost reply changes nothing. The verdict
 `lost` means that another runner has the job, and our outcome does not count; `condemned`, that the clock is about to
 kill this process, which then ends itself.
+
+A process in which a runner fails may be damaged: it has no descriptors left, say. In a pool of processes it ends, so
+that the pool replaces it; in any other, the runner fails, and its doorbell is rung again.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import signal
 import time
@@ -29,7 +33,6 @@ from kombu.utils.json import loads
 from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
 from coordinator.celery_patches.quiet_task import QuietTask
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
-from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.jobs import chain
 from coordinator.jobs.current import CurrentJob, Undoing, working
@@ -38,6 +41,7 @@ from coordinator.jobs.request import TELL_COALESCED
 from coordinator.jobs.states import State
 from coordinator.lanes.client import LaneClient
 from coordinator.locks.leases import would_deadlock
+from coordinator.runner.as_job import in_one_process
 from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
 from coordinator.runner.canvas import has_results
 from coordinator.runner.claim import Claim, claim_of
@@ -97,8 +101,8 @@ class Runner:
         self.store: Store = lanes.store
         self.incarnation = incarnation
         self._random, self._numbers = uuid.uuid4().hex[:24], itertools.count()
-        self.id = f"{processes.identity()}.{self._random[:12]}"
-        self._pen, self._measures = board.pen(self.id), board.measures
+        self._board, self._pen, self._measures = board, board.pen(), board.measures
+        self.id = self._pen.start(self._random[:12])
         self._tools = tools
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
@@ -153,7 +157,8 @@ class Runner:
         usual = self.store.settings.retry_delay
         self._pen.begin(claim.token, claim.time_limit, claim.id, claim.task)
         try:
-            outcome = self._tracers.attempt(claim, usual)
+            with in_one_process(claim.id):  # handlers may fork as well
+                outcome = self._tracers.attempt(claim, usual)
         finally:
             self._pen.end()
             working.reset(mark)
@@ -212,28 +217,44 @@ class Runner:
         self._outbox.add(end, len(outcome.detail))
 
     def _insist(self, step: str, *args: Arg) -> Any:
-        """Repeat a step until Redis answers, which is safe with the same tokens."""
-        pause = 0.05
+        """Repeat a step until Redis answers, which is safe with the same tokens. Raises StoreUnavailable where Redis
+        answers the clock all the time, and for as long as a lease not this process.
+        """
+        pause, since = 0.05, math.inf
         while True:
             try:
                 return self.store.step(step, *args)
             except (StoreUnavailable, StoreRefused) as error:
+                now = time.monotonic()
+                alone = isinstance(error, StoreUnavailable) and now - self._board.heard < self.store.settings.gap
+                since = min(since, now) if alone else math.inf
+                if now - since > self.store.settings.lock_ttl:
+                    raise
                 logger.warning("%s; asking again", error)
                 time.sleep(pause)
                 pause = min(1.0, pause * 2)
 
 
 def install_runner(app: Celery, place: Callable[[], Place]) -> None:
-    """Register the task that a doorbell starts. `place` returns the place of the process that runs it."""
+    """Register the task that a doorbell starts, in a worker before it forks its pool. `place` returns the place of the
+    process that runs it.
+    """
     tools: dict[str, Tools] = {}
+    worker = os.getpid()
 
     def run(task: Task, bell: str = "") -> int:
         """Run one slice. A bell that a step of Redis put into the queue has the id of its message."""
-        here = place()
-        if here.node not in tools:
-            tools[here.node] = Tools(app, here)
-            here.lanes.store.ringer = BellQueue(here.doorbells).ring  # a broker that hangs delays no job
-        return Runner(app, here, tools[here.node]).run(bell or task.request.id)
+        try:
+            here = place()
+            if here.node not in tools:
+                tools[here.node] = Tools(app, here)
+                here.lanes.store.ringer = BellQueue(here.doorbells).ring  # a broker that hangs delays no job
+            return Runner(app, here, tools[here.node]).run(bell or task.request.id)
+        except Exception as error:
+            if os.getpid() == worker:
+                raise
+            logger.exception("a runner failed, and so its process ends")
+            raise SystemExit("a runner failed") from error
 
     def flush(**_: object) -> None:
         for each in tools.values():

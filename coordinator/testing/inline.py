@@ -18,6 +18,7 @@ held, runs once that is over; a job for another key runs within the call. Differ
 from __future__ import annotations
 
 import math
+import tempfile
 import threading
 import uuid
 from collections import deque
@@ -37,7 +38,7 @@ from celery.states import READY_STATES
 from coordinator.author import Author, act_of
 from coordinator.client.coordinator import Coordinator
 from coordinator.errors import SettingsError, WaitTimeout
-from coordinator.fleet.board import Board
+from coordinator.fleet.board import Board, nameless
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS
@@ -85,7 +86,7 @@ class InlineJobs:
         lanes = LaneClient(self._quiet)
         self._renewer = Renewer(self._quiet)
         self.locks = _InlineLocks(self.store, self.lanes, self._renewer)
-        board = Board(Path("/nonexistent"))  # nobody watches this runner
+        board = Board(Path("/nonexistent"), nameless(Path(tempfile.gettempdir())))  # nobody watches this runner
         self._place = Place(NODE, lanes, coordinator._doorbells, NODE, board)
         self._tools: Tools | None = None
         self._parked, self._results = Parked(lanes, app), Results(self._quiet, lanes, app)
@@ -120,6 +121,7 @@ class InlineJobs:
 
     def close(self) -> None:
         self._quiet.close()
+        self._place.board.close()
 
     @property
     def submitted(self) -> list[Job]:

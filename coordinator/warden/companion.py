@@ -40,15 +40,17 @@ class Companion:
     `name`: for log lines; `command`: the arguments of `python`, to which the pipe's descriptor is added; `note`: a file
     with the process's identity, so that the next parent can kill a companion that was left behind. `patience`: seconds
     of silence until the kill; `first`: seconds until the first sign of life. Time in which the parent itself was
-    stopped does not count.
+    stopped does not count. `handed`: descriptors that the companion has, too.
     """
 
-    def __init__(self, name: str, command: Sequence[str], note: Path, patience: float, first: float) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], note: Path, patience: float, first: float, handed: Sequence[int] = ()
+    ) -> None:
         self.last_byte = b""
         self._name = name
         self._command = command
         self._note = note
-        self._patience, self._first = patience, first
+        self._patience, self._first, self._handed = patience, first, handed
         self._process: subprocess.Popen[bytes] | None = None
         self._reader = -1
         self._first_line = b""  # what is left of it
@@ -124,7 +126,7 @@ class Companion:
                 [sys.executable, *self._command, str(writer)],
                 stdin=subprocess.PIPE,
                 bufsize=0,  # a buffer has a lock, which a thread may hold while another thread forks
-                pass_fds=[writer],
+                pass_fds=[writer, *self._handed],
                 start_new_session=True,
             )
         finally:

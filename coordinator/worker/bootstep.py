@@ -33,7 +33,6 @@ from coordinator.celery_patches.listening import misfit
 from coordinator.celery_patches.soft_shutdown import before_cold_shutdown
 from coordinator.celery_patches.timers import forget_cancelled
 from coordinator.fleet import processes
-from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS, MAPS
@@ -150,9 +149,10 @@ class WardenStep(bootsteps.StartStopStep):
     def _look_after_clock(self, c: consumer.Consumer) -> None:
         self.coordinated.coordinator._board.look(stops=state.should_stop not in (None, False))  # SIGHUP sets no more
         if self._clock is None:
-            settings, note = self.coordinated.coordinator.settings, self.coordinated.coordinator._board.folder / "clock"
+            settings, board = self.coordinated.coordinator.settings, self.coordinated.coordinator._board
+            command, note = ["-m", "coordinator.warden.clock"], board.folder / "clock"
             patience = 4 * settings.timeout + settings.gap  # the clock asks Redis between two signs of life
-            self._clock = Companion("the clock", ["-m", "coordinator.warden.clock"], note, patience, _FIRST)
+            self._clock = Companion("the clock", command, note, patience, _FIRST, [board.memory])
         self._clock.look(partial(self._charge, c))
 
     def _switch_queue(self, c: consumer.Consumer) -> None:
@@ -196,6 +196,7 @@ class WardenStep(bootsteps.StartStopStep):
         return {
             "app": locate(app),
             "board": str(app.coordinator._board.folder),
+            "memory": app.coordinator._board.memory,
             "settings": app.coordinator.settings.model_dump(mode="json"),
             "node": c.hostname,
             "incarnation": app.coordinator._incarnation,
@@ -246,7 +247,6 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     install_runner(app, coordinator._place)
     track_subtasks(app, coordinator._place)
     coordinator._incarnation = uuid.uuid4().hex
-    coordinator._board = Board.open()
     coordinator._one_each = bool(instance.max_tasks_per_child or instance.max_memory_per_child)
     coordinator._node = sender
     add_queue(app, sender, consumed=not is_taken(app, sender))

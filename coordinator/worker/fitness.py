@@ -9,13 +9,15 @@ from contextlib import closing, suppress
 from celery import Celery
 
 from coordinator.errors import CoordinatorError, SettingsError
+from coordinator.fleet import processes
+from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
 
 _LIBRARIES = frozenset({"celery", "kombu", "coordinator", "flower"})  # they refer to the app, but do not define it
 
 
 def hindrance(app: Celery) -> str:
-    """Explain why this worker can never run jobs; '' if it can. Raises SystemExit where the worker must run jobs, or
+    """Open the board of this worker, or explain why it can never run jobs. Raises SystemExit where it must run jobs, or
     its settings cannot be read.
     """
     must = True
@@ -23,11 +25,25 @@ def hindrance(app: Celery) -> str:
         must = app.coordinator.settings.must_coordinate
         locate(app)
         with closing(app.coordinator.store):
+            app.coordinator._board = _board()
             return ""
     except SettingsError as error:
         if must:
             raise SystemExit(f"this worker cannot run jobs: {error}") from error
         return str(error)
+
+
+def _board() -> Board:
+    """Raises SettingsError where the system lacks what a node needs of it."""
+    try:
+        if processes.condition(processes.identity()) != "alive":
+            raise OSError("nobody can tell whether a process lives: mount /proc, and not with hidepid")
+        return Board.open()
+    except OSError as error:
+        raise SettingsError(
+            f"this system does not let it keep a board: {error}; it needs /proc, 10 MB of memory within `ulimit -f`, "
+            "and /dev/shm or TMPDIR to write to"
+        ) from error
 
 
 def check(app: Celery) -> None:

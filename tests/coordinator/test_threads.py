@@ -1,8 +1,9 @@
 """Code of others leaves no connection to a database open in a thread of ours: the server may close it until the next
-round, and nobody would find out.
+round, and nobody would find out. And a thread that sends, with a process that is forked beside it.
 """
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.coordinator.dashboard.stage import TestClient
 from tests.coordinator.warden.inbox.senders import QUEUE, plain
 from tests.harness.installation import Installation
 from tests.harness.waiting import wait_until
+from tests.harness.warm import ROOT, python
 
 
 class Foreign:
@@ -121,3 +123,34 @@ def test_within_a_user_s_transaction_it_stays(foreign: Foreign) -> None:
     with transaction.atomic(using=foreign._alias):
         SourceState("source", lambda: (str(foreign()), ())).again()
         assert foreign.used.connection is not None
+
+
+FORKS = """
+import os, threading
+from coordinator.threads import SendingThread
+
+class Sender(SendingThread):
+    def send(self, items):
+        if items == ["first"]:
+            begun.set()
+            hung.wait()
+        os.write(1, f"{'parent' if os.getpid() == parent else 'child'} {items}\\n".encode())
+
+parent, begun, hung = os.getpid(), threading.Event(), threading.Event()
+sender = Sender("sender", 0.0, 10)
+sender.put("first")
+begun.wait()
+sender.put("second")
+if not os.fork():
+    sender.put("the child's")
+    sender.flush(10)
+    os._exit(0)
+os.wait()
+hung.set()
+sender.flush(10)
+"""
+
+
+def test_a_forked_process_sends_nothing_of_what_waits_in_its_parent() -> None:
+    told = python(["-c", FORKS], ROOT, os.environ).stdout
+    assert told.splitlines() == ['child ["the child\'s"]', "parent ['first']", "parent ['second']"]

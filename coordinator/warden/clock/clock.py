@@ -36,6 +36,7 @@ from coordinator.warden.clock.runner_watch import RunnerWatch
 logger = logging.getLogger(__name__)
 
 _BELLS = 64
+_LONGEST = 200  # characters of a runner's failure, as its node shows it
 BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only after all that are less than half full
 
 
@@ -43,8 +44,8 @@ BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only
 class Charge:
     """The first line that a worker sends to its clock.
 
-    `app`: where the errands import the Celery app from; `board`: the folder of its board; `settings`: the arguments of
-    `Settings`.
+    `app`: where the errands import the Celery app from; `board`, `memory`: the folder and the descriptor of its board;
+    `settings`: the arguments of `Settings`.
     """
 
     node: str
@@ -55,6 +56,7 @@ class Charge:
     tasks: list[str]
     app: str
     board: str
+    memory: int
     settings: dict[str, Json]
 
 
@@ -67,7 +69,7 @@ class Clock:
         self.settings = store.settings
         self.lanes = LaneClient(store)
         self.nodes = Nodes(store)
-        self.board = Board(Path(charge.board))
+        self.board = Board(Path(charge.board), charge.memory)
         self.watch = RunnerWatch(self.lanes, charge.node, charge.worker, self.board, self._get_on)
         self.charge = charge
         self.changed: About = {}
@@ -158,17 +160,10 @@ class Clock:
             times = self._measures.times if self._measures.times or self._times else None
             self._times = self._measures.times
             self._next_load = time.monotonic() + self.settings.heartbeat
-            load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
-            self.changed |= {
-                "load": round(load, 3),
-                "memory": round(memory, 3),
-                "braked": int(max(load, memory) > BRAKE),
-            }
-            if self._now:
-                since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
-                self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
+            self._look_around()
         beat = self.nodes.beat(charge.node, charge.incarnation, self.changed, times, batch)
         self.changed, self._beaten = {}, time.monotonic()
+        self.board.heard = self._beaten
         if batch and beat:
             self._measures.sent()
         if beat is None:
@@ -179,6 +174,17 @@ class Clock:
             if self.store.ringer:
                 self.store.ringer(charge.node, bell)
         return True
+
+    def _look_around(self) -> None:
+        """Note what is new of the host and of the runners."""
+        load, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+        self.changed |= {"load": round(load, 3), "memory": round(memory, 3), "braked": int(max(load, memory) > BRAKE)}
+        if self._now:
+            since = self._now / 1000 - self._beaten  # the installation's clock at the zero of the monotonic one
+            self.changed["skew"] = round(time.time() - time.monotonic() - since, 1)
+        failure = self.board.failure()[:_LONGEST]
+        if failure != self.charge.about.get("failure", ""):
+            self.changed["failure"] = self.charge.about["failure"] = failure
 
     def _ring_again(self) -> None:
         """Ring all bells that are on their way to this node, since its broker may have lost some. Without this, each

@@ -44,6 +44,7 @@ from coordinator.store.times import milliseconds
 logger = logging.getLogger(__name__)
 
 _TOGETHER = 200  # leases that one step renews
+_TIDY = 5.0  # seconds between two looks for places on the board that nobody has
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class RunnerWatch:
         self._get_on = get_on
         self.long_runs = LongRuns(self.settings.long_run)
         self._renewed: dict[str, int] = {}  # token: last renewal, in ms of the installation's clock
-        self._now = self._looked = 0  # in the same ms: this look, and the last complete one
+        self._now = self._looked = self._cleaned = 0  # in the same ms: this look, the last complete one, and cleaning
         self._signalled: dict[str, int] = {}  # token whose process a signal ended: the worker's looks then
 
     def entries(self) -> list[WorkEntry]:
@@ -118,7 +119,9 @@ class RunnerWatch:
                 continue
             elif condition == "alive" or stood_still:
                 living.append(entry)
-        self.board.clean()
+        if now - self._cleaned > milliseconds(_TIDY):
+            self.board.clean()
+            self._cleaned = now
         self._renew(living, 0 if stood_still else now)
         self._looked = now
         for entry in self.long_runs.due(living, now / 1000):

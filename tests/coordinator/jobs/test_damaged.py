@@ -10,7 +10,7 @@ from celery import Celery
 from coordinator import Coordinator, Entry, StoreRefused, UnknownJob
 from coordinator.cli.format import as_json
 from coordinator.diagnosis.status import status_of
-from coordinator.fleet.board import Board
+from coordinator.fleet.board import Board, nameless
 from coordinator.jobs.backoff import delay_of_job
 from coordinator.jobs.current import CurrentJob
 from coordinator.jobs.record import fields
@@ -141,7 +141,7 @@ def steps(node: Puppet, coordinator: Coordinator, word: str) -> None:
 
 def test_a_damaged_field_of_any_other_hash_stops_nobody(shop: Puppet, coordinator: Coordinator, tmp_path: Path) -> None:
     client: Any = shop.store._client
-    board = Board(tmp_path)
+    board = Board(tmp_path, nameless(tmp_path))
     coordinator.set_limit("limited", 5, why="w")
     coordinator.pause("paused", why="w")
     coordinator.entries.put(Entry("entry", 3600, "shop.work", key="entry"))

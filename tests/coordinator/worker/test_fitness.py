@@ -35,6 +35,14 @@ def __getattr__(name):
         return shops[0]
     raise AttributeError(name)
 """
+NO_MEMORY = (
+    """
+import resource
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+"""
+    + NO_REDIS
+)
 Start = Callable[..., Started]
 
 
@@ -64,8 +72,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "the Celery app 'shop' is no attribute of any module",
             {"COORDINATOR_URL": "redis://localhost:1"},
         ),
+        (NO_MEMORY, "this system does not let it keep a board: ", {"COORDINATOR_URL": "redis://localhost:1"}),
     ],
-    ids=["no Redis", "no attribute"],
+    ids=["no Redis", "no attribute", "no memory"],
 )
 def test_a_worker_that_can_run_no_jobs_says_so_once(
     start: Start, tmp_path: Path, code: str, why: str, environ: dict[str, str]

@@ -5,9 +5,13 @@ the tests' Redis kills itself.
 """
 
 import asyncio
+import errno
 import os
+import resource
 import signal
+import socket
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -164,6 +168,54 @@ def leaves_a_daemon(name: str) -> int:
     os.setsid()
     time.sleep(600)
     os._exit(0)
+
+
+def _unreachable(*_: Any) -> None:
+    raise OSError(errno.ENETUNREACH, "cut off")
+
+
+@task()
+def damages_its_process(name: str, how: str) -> None:
+    """So that the process can open no file any more, write none, or connect to nothing; but not in a second attempt."""
+    stamp(name, "begin")
+    if (job := current_job()) and job.attempt > 1:
+        return
+    if how == "cannot reach Redis":
+        app.coordinator.close()
+        socket.socket.connect = _unreachable  # type: ignore[method-assign]
+    if how == "has no descriptors left":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        with suppress(OSError):
+            while True:
+                os.dup(1)
+    if how == "is another user":
+        os.setuid(65534)
+    if how == "may write to no file":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+class Told(Task):
+    abstract = True
+
+    def after_return(self, status: str, retval: Any, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        stamp(args[0], "returned")
+
+
+@task(base=Told)
+def forks(name: str, child: str) -> str:
+    """Its child comes back from here at once; the parent works until the child is gone, and the test says so."""
+    stamp(name, "begin")
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        stamp(name, "alone")
+        _record.blpop([f"{_PREFIX}.go.{name}"], 110)
+        stamp(name, "end")
+        return "the parent"
+    if child == "fails":
+        raise ValueError("in the child")
+    if child == "exits":
+        raise SystemExit(3)
+    return "the child"
 
 
 @task()

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator.author import act_of
 from coordinator.fleet import processes
+from coordinator.fleet.board import nameless
 from coordinator.fleet.measures import Measures
 from coordinator.fleet.nodes import About
 from coordinator.local.redis import free_port
@@ -23,18 +24,19 @@ from tests.harness.hand_node import TASKS, Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
-NO_BOARD = "/nowhere"
+NOWHERE = Path("/nowhere")
 
 
 def clock_of(
-    server: RedisServer, prefix: str, incarnation: str = "a", board: Path | str = NO_BOARD, **settings: Any
+    server: RedisServer, prefix: str, incarnation: str = "a", board: Path = NOWHERE, memory: int = 0, **settings: Any
 ) -> Clock:
     given = {"url": server.url(0), "prefix": prefix, "sweep": 0.05, **settings}
     made = Settings.load(given, {}, {})
     about: About = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0}
     serves = ["app shop", "queue celery"]
     worker = processes.identity()
-    charge = Charge("one", incarnation, worker, about, serves, list(TASKS), "shop:app", str(board), {})
+    memory = memory or nameless(Path("/tmp"))
+    charge = Charge("one", incarnation, worker, about, serves, list(TASKS), "shop:app", str(board), memory, {})
     return Clock(Store(made), charge)
 
 
@@ -48,8 +50,13 @@ def node(clock: Clock) -> Puppet:
     return Puppet(clock.store)
 
 
-def runner_in(process: subprocess.Popen[bytes]) -> str:
-    return f"{process.pid}.{processes.birth(process.pid)}.0"
+def identity_of(process: subprocess.Popen[bytes]) -> str:
+    return f"{process.pid}.{processes.birth(process.pid)}"
+
+
+def runner_in(clock: Clock, process: str) -> str:
+    """A runner of this process that is about to claim."""
+    return clock.board.pen(process).start("r")
 
 
 def test_what_the_worker_told_while_redis_was_away_is_said_later(own_redis: RedisServer) -> None:
@@ -96,7 +103,8 @@ def test_a_zombie_is_gone_and_a_pid_that_is_used_again_is_somebody_else(
     clock.step()
     node.submit("a", job_id="zombie")
     node.submit("b", job_id="reused")
-    node.take(runner=runner_in(sleeper))
+    pen = clock.board.pen(identity_of(sleeper))
+    pen.begin(node.must_take(runner=pen.start("r")).token, None)
     node.take(runner=f"{os.getpid()}.12345.0")
     os.kill(sleeper.pid, signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
@@ -112,7 +120,7 @@ def test_a_stopped_process_is_not_renewed_and_a_living_one_is(
     node = Puppet(clock.store, ttl=60000)
     clock.step()
     node.submit("a", job_id="j")
-    taken = node.must_take(runner=runner_in(sleeper))
+    taken = node.must_take(runner=runner_in(clock, identity_of(sleeper)))
     leases = clock.store.key("leases")
 
     def renewed() -> bool:
@@ -125,7 +133,7 @@ def test_a_stopped_process_is_not_renewed_and_a_living_one_is(
 
     assert renewed()
     sleeper.send_signal(signal.SIGSTOP)
-    while processes.condition(runner_in(sleeper).rpartition(".")[0]) != "stopped":
+    while processes.condition(identity_of(sleeper)) != "stopped":
         pass
     assert not renewed()
     sleeper.send_signal(signal.SIGCONT)
@@ -138,7 +146,7 @@ def test_a_job_past_its_limit_loses_its_process_and_no_other_does(
     clock.step()
     node.submit("a", job_id="j", time_limit=5)
     node.submit("b", job_id="other")
-    taken = node.must_take(runner=runner_in(sleeper))
+    taken = node.must_take(runner=runner_in(clock, identity_of(sleeper)))
     clock.step()
     assert sleeper.poll() is None
     work = clock.store.key("work", "one")
@@ -158,7 +166,7 @@ def test_a_process_that_went_on_to_another_job_is_not_stopped_for_the_last_one(
     clock.step()
     node.submit("a", job_id="slow")
     node.submit("b", job_id="next")
-    first = node.must_take(runner=runner_in(sleeper))
+    first = node.must_take(runner=runner_in(clock, identity_of(sleeper)))
     clock.store._client.hset(clock.store.key("work", "one"), first.runner, f"{first.token} 1 slow")
     (held,) = clock.watch.entries()
     second = node.finish(first, next_token="next-token").next
@@ -236,9 +244,9 @@ def test_a_node_that_comes_back_keeps_what_its_processes_went_on_with_before_it_
     clock.step()
     node.submit("a", job_id="kept")
     node.submit("b", job_id="succeeded")
-    kept, succeeded = (node.must_take(runner=runner_in(sleeper) + str(i)) for i in range(2))
-    for i, taken in enumerate((kept, succeeded)):
-        notice = clock.board.pen(runner_in(sleeper) + str(i))
+    pens = [clock.board.pen(identity_of(sleeper)) for _ in range(2)]
+    kept, succeeded = (node.must_take(runner=pen.start("r")) for pen in pens)
+    for notice, taken in zip(pens, (kept, succeeded), strict=True):
         notice.begin(taken.token, None, taken.id)
         if ended:  # and Redis was away
             notice.end()
@@ -264,7 +272,7 @@ def test_a_clock_that_stood_still_between_its_look_and_its_sweep_loses_no_job(
     node = Puppet(clock.store, ttl=300)
     clock.step()
     node.submit("a", job_id="j", max_losses=0)
-    taken = node.must_take(runner=f"{processes.identity()}.0")
+    taken = node.must_take(runner=runner_in(clock, processes.identity()))
     look = clock.watch.step
 
     def stand_still(*args: Any) -> None:
@@ -287,7 +295,7 @@ def test_the_end_of_the_worker_hands_back_what_it_held_and_stops_its_processes(
 ) -> None:
     clock.step()
     node.submit("a", job_id="j")
-    taken = node.must_take(runner=runner_in(sleeper))
+    taken = node.must_take(runner=runner_in(clock, identity_of(sleeper)))
     clock.leave()
     assert sleeper.wait(10) == -signal.SIGKILL
     assert clock.lanes.job("j").state == "ready"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from coordinator.fleet import processes
-from coordinator.fleet.board import Board
+from coordinator.fleet.board import Board, Pen
 from coordinator.warden.clock.clock import Clock
 from coordinator.warden.clock.runner_watch import LongRuns
-from tests.coordinator.warden.clock.test_clock import clock_of
+from tests.coordinator.warden.clock.test_clock import clock_of, identity_of
 from tests.harness.hand_node import Puppet, Taken
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -37,16 +37,20 @@ def node(clock: Clock) -> Puppet:
     return Puppet(clock.store)
 
 
-def taken_by(node: Puppet, process: subprocess.Popen[bytes], job_id: str = "j", **options: object) -> Taken:
+def taken_by(
+    node: Puppet, board: Board, process: subprocess.Popen[bytes], job_id: str = "j", **options: object
+) -> tuple[Taken, Pen]:
+    """A job that a runner of this process has claimed, and the runner's pen."""
     node.submit("a", job_id=job_id, **options)
-    found = node.must_take(TOKENS[1], f"{process.pid}.{processes.birth(process.pid)}.r")
-    return found
+    pen = board.pen(identity_of(process))
+    return node.must_take(TOKENS[1], pen.start("r")), pen
 
 
 def test_a_job_that_its_runner_ended_and_redis_lost_is_put_back_and_its_process_spared(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken_by(node, sleeper, max_losses=0)  # and the runner's notice is gone: it is over
+    _, pen = taken_by(node, board, sleeper, max_losses=0)
+    pen.close()
     clock.step()
     job = clock.lanes.job("j")
     assert (job.state, job.losses, node.work()) == ("ready", 0, {})
@@ -56,8 +60,7 @@ def test_a_job_that_its_runner_ended_and_redis_lost_is_put_back_and_its_process_
 def test_a_runner_that_went_on_to_a_later_claim_holds_nothing_before(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper)
-    pen = board.pen(taken.runner)
+    _, pen = taken_by(node, board, sleeper)
     pen.begin(TOKENS[1], None)
     clock.step()
     assert clock.lanes.job("j").state == "running"
@@ -74,9 +77,12 @@ def test_a_rollback_is_begun_again_only_if_none_of_it_is_half_done(
     """It ended and Redis lost that, its body never began, or the worker stopped in the middle of it."""
     node.submit("a", job_id="j", rollback={"task": "shop.other"}, max_losses=0)
     node.finish(node.must_take(), "failed")
-    taken = node.must_take(TOKENS[1], f"{sleeper.pid}.{processes.birth(sleeper.pid)}.r")
-    if begun is not None:
-        board.pen(taken.runner).begin(TOKENS[begun], None)
+    pen = board.pen(identity_of(sleeper))
+    node.must_take(TOKENS[1], pen.start("r"))
+    if begun is None:
+        pen.close()
+    else:
+        pen.begin(TOKENS[begun], None)
         board.stops = True
         sleeper.kill()
         sleeper.wait()
@@ -88,7 +94,7 @@ def test_a_rollback_is_begun_again_only_if_none_of_it_is_half_done(
 
 
 def test_silence_is_no_evidence(clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]) -> None:
-    board.pen(taken_by(node, sleeper).runner)
+    taken_by(node, board, sleeper)
     for _ in range(3):
         clock.step()
     assert clock.lanes.job("j").state == "running"
@@ -97,8 +103,8 @@ def test_silence_is_no_evidence(clock: Clock, board: Board, node: Puppet, sleepe
 def test_a_process_that_ends_before_the_body_began_costs_no_loss(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper, max_losses=0)
-    board.pen(taken.runner).begin(TOKENS[0], None)
+    _, pen = taken_by(node, board, sleeper, max_losses=0)
+    pen.begin(TOKENS[0], None)
     sleeper.kill()
     sleeper.wait()
     clock.step()
@@ -109,8 +115,8 @@ def test_a_process_that_ends_before_the_body_began_costs_no_loss(
 def test_a_process_that_ends_in_the_body_is_a_loss(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper)
-    board.pen(taken.runner).begin(TOKENS[1], None)
+    _, pen = taken_by(node, board, sleeper)
+    pen.begin(TOKENS[1], None)
     sleeper.kill()
     sleeper.wait()
     clock.step()
@@ -122,7 +128,7 @@ def test_a_process_that_a_signal_ended_is_a_loss_only_once_the_worker_has_looked
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes], stops: bool, losses: int
 ) -> None:
     """The signal may reach the worker, too, and later."""
-    pen = board.pen(taken_by(node, sleeper).runner)
+    _, pen = taken_by(node, board, sleeper)
     pen.begin(TOKENS[1], None)
     pen.fail("SystemExit(-15)", signalled=True)
     sleeper.kill()
@@ -139,9 +145,9 @@ def test_a_process_that_a_signal_ended_is_a_loss_only_once_the_worker_has_looked
 def test_a_worker_that_noted_its_stop_and_is_gone_with_its_board_loses_nothing(
     clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper, max_losses=0)
-    Board(clock.board.folder).pen(taken.runner).begin(TOKENS[1], None)
-    worker = Board(clock.board.folder)
+    worker = Board(clock.board.folder, os.dup(clock.board.memory))
+    _, pen = taken_by(node, worker, sleeper, max_losses=0)
+    pen.begin(TOKENS[1], None)
     worker.stops = True
     worker.close()
     clock.leave()
@@ -151,8 +157,7 @@ def test_a_worker_that_noted_its_stop_and_is_gone_with_its_board_loses_nothing(
 def test_the_time_limit_counts_from_the_beginning_of_the_body(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper, time_limit=0.001)
-    pen = board.pen(taken.runner)
+    _, pen = taken_by(node, board, sleeper, time_limit=0.001)
     clock.step()
     assert sleeper.poll() is None, "it has not begun"
     pen.begin(TOKENS[1], 60)
@@ -170,8 +175,8 @@ def test_the_time_limit_counts_from_the_beginning_of_the_body(
 def test_a_released_job_that_is_tried_again_has_its_old_process_stopped_and_not_the_new_one(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper)
-    board.pen(taken.runner).begin(TOKENS[1], None)
+    taken, pen = taken_by(node, board, sleeper)
+    pen.begin(TOKENS[1], None)
     clock.lanes.release("a", why="by hand")
     clock.lanes.retry("j", why="again")
     second = node.must_take()
@@ -185,8 +190,7 @@ def test_a_released_job_that_is_tried_again_has_its_old_process_stopped_and_not_
 def test_the_clock_looks_again_before_it_kills(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = taken_by(node, sleeper)
-    pen = board.pen(taken.runner)
+    _, pen = taken_by(node, board, sleeper)
     pen.begin(TOKENS[1], None)
     clock.lanes.cancel("j")
     step = clock.store.step
@@ -207,10 +211,10 @@ def test_the_clock_looks_again_before_it_kills(
 def test_a_clock_that_is_started_again_renews_at_its_first_look(
     redis_server: RedisServer, clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    taken = taken_by(node, sleeper)
-    board.pen(taken.runner).begin(TOKENS[1], None)
+    taken, pen = taken_by(node, board, sleeper)
+    pen.begin(TOKENS[1], None)
     node.lapse("j")
-    after = clock_of(redis_server, clock.settings.prefix, board=board.folder)
+    after = clock_of(redis_server, clock.settings.prefix, board=board.folder, memory=os.dup(board.memory))
     after.step()
     assert node.sweep()[0] == []
     assert node.finish(taken) == ("accepted", "succeeded", None)
@@ -239,11 +243,12 @@ def test_a_record_that_is_gone_ends_no_look(
     clock: Clock, board: Board, node: Puppet, sleeper: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not where a node hands over, nor where a run is long."""
-    runners = [f"{process}.r" for process in (f"{sleeper.pid}.{processes.birth(sleeper.pid)}", processes.identity())]
+    pens = [board.pen(process) for process in (identity_of(sleeper), processes.identity())]
+    runners = [pen.start("r") for pen in pens]
     for number, job_id in enumerate(("gone", "here")):
         node.submit(job_id, job_id=job_id)
         taken = node.must_take(TOKENS[number], runners[number])
-        board.pen(taken.runner).begin(taken.token, None)
+        pens[number].begin(taken.token, None)
     node.store._client.delete(node.store.key("job", "gone"))
     clock.watch.long_runs = LongRuns(0)
     clock.watch.step(clock.store.now())

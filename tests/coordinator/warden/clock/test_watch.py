@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.fleet import processes
 from coordinator.warden.clock.runner_watch import LongRuns, WorkEntry
-from tests.coordinator.warden.clock.test_clock import clock_of
+from tests.coordinator.warden.clock.test_clock import clock_of, runner_in
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -34,7 +34,7 @@ def test_the_warden_names_key_job_age_and_node(
     clock.step()
     clock.watch.long_runs = LongRuns(0.05)
     node.submit("ledger", job_id="j")
-    taken = node.must_take(runner=f"{processes.identity()}.0")
+    taken = node.must_take(runner=runner_in(clock, processes.identity()))
     with caplog.at_level(logging.WARNING):
         wait_until(lambda: clock.watch.step(clock.store.now()) or "runs for" in caplog.text, 10)  # type: ignore[func-returns-value]
     (line,) = [record.getMessage() for record in caplog.records if "runs for" in record.message]
