@@ -30,6 +30,7 @@ from kombu.utils.json import dumps, loads
 from coordinator.celery_patches.quiet_task import Tracer
 from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.encoding import received
 from coordinator.jobs.spec import TRACE, Again, ErrorRecord, Message, Signature, SignatureOptions, Spec
 from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
@@ -288,7 +289,7 @@ def _other_call(claim: Claim, retry: Retry) -> Signature | None:
     now["headers"] = laid.get("headers")
     retried = {name: options.get(name) or None for name in now}
     args, kwargs = list(retry.sig.args), dict(retry.sig.kwargs)
-    if (args, kwargs, retried) == (list(claim.args), dict(claim.kwargs), now):
+    if received([args, kwargs, retried]) == received([claim.args, claim.kwargs, now]):
         return None
     if "shadow" in laid:
         retried["shadow"] = laid["shadow"]
