@@ -35,6 +35,7 @@ from coordinator.jobs.spec import TRACE, Again, ErrorRecord, Message, Signature,
 from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
+from coordinator.runner.own_lane import out_of_lane
 from coordinator.runner.results import is_ignored, rebuilt
 from coordinator.runner.verdict import described
 from coordinator.timed_out import TimedOut
@@ -135,12 +136,16 @@ class Tracers:
         other = _other_call(claim, error) if isinstance(error, Retry) else None
         if other is None:
             return outcome
-        if self._eager or claim.undoing:
-            refused = NoRetry(f"{claim.task}: self.retry with other arguments, eagerly or in a rollback")
-            return failed(claim, refused, runtime, retry_delay)
+        wrong = "with other arguments, eagerly or in a rollback" if self._eager or claim.undoing else ""
+        if wrong := wrong or self._out_of_lane(claim, other):
+            return failed(claim, NoRetry(f"{claim.task}: self.retry: {wrong}"), runtime, retry_delay)
         cause: ErrorRecord = loads(outcome.detail)
         again: Again = {"tries": claim.tries + 1, "delay": outcome.delay, "most": outcome.most, "error": cause}
         return self._going_on(claim, other, runtime, retry_delay, again)
+
+    def _out_of_lane(self, claim: Claim, other: Signature) -> str:
+        now: Signature = {"task": claim.task, "args": claim.args, "kwargs": claim.kwargs}
+        return out_of_lane(self._app, claim.keys, now, other)
 
     def _going_on(
         self, claim: Claim, signature: Signature, runtime: float, retry_delay: float, again: Again | None = None
