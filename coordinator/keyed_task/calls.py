@@ -21,6 +21,7 @@ from celery.result import AsyncResult
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
+from coordinator.celery_patches.declared import undo
 from coordinator.celery_patches.result_backend import leave_alone
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.jobs.arguments import checked_call, in_canvas
@@ -89,12 +90,13 @@ class KeyedTasks:
             self._check_rest(options)
             task = options.get("task_type") or app._tasks.get(name)
             keyed = self.of(task) if task is not None else None
-            if keyed is None:
+            if task is None or keyed is None:
                 return send(name, **options)
             if coordinate not in (None, True, False):
                 raise SettingsError(f"{name}: coordinate is False at a call, or not named; not {coordinate!r}")
             if coordinate is False or (options.get("headers") or {}).get(PAST) is False:
                 return send(name, **options | {"headers": {**(options.get("headers") or {}), PAST: False}})
+            undo(task, cast(dict[str, object], options))
             return self._through_lane(send, name, keyed, options)
 
         def finalized(auto: bool = False) -> None:

@@ -27,6 +27,7 @@ from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import dumps, loads
 
+from coordinator.celery_patches.declared import rate_limit
 from coordinator.celery_patches.quiet_task import Tracer
 from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
@@ -183,8 +184,8 @@ class Tracers:
             task = self._app.tasks[name]
             if not self._eager:
                 adopt(task)
-            if task.rate_limit:
-                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, task.rate_limit)
+            if limit := rate_limit(task):
+                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, limit)
             # Looked up in the module each time, since SDKs replace `build_tracer` there.
             self._tracers[name] = trace.build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
