@@ -218,3 +218,46 @@ def test_lua_functions_stay_below_their_ceiling(path: Path) -> None:
             assert number - begun < LUA_FUNCTION_LINES, f"longer than {LUA_FUNCTION_LINES} lines: {lines[begun]}"
             begun = None
     assert begun is None
+
+
+_LUA_HEAD = re.compile(r"\bfunction\s+([\w.]+)\s*\(([^)]*)\)")
+_LUA_SILENT = re.compile(r"--[^\n]*|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"")
+
+
+def _lua(path: Path) -> str:
+    """The source without comments, and with `0` for each text."""
+    return _LUA_SILENT.sub(lambda match: "" if match.group().startswith("--") else "0", path.read_text())
+
+
+def _taken(source: str, local: bool) -> dict[str, int]:
+    """The number of parameters of each function in a file, or of those that others call by a dotted name."""
+    heads = [head for head in _LUA_HEAD.findall(source) if local or "." in head[0]]
+    return {name: 99 if "..." in names else len(names.split(",")) if names.strip() else 0 for name, names in heads}
+
+
+def _given(source: str, begin: int) -> int:
+    """The number of arguments of a call, whose bracket opens just before `begin`. A function stands last."""
+    depth, commas, end = 0, 0, begin
+    while depth or source[end] != ")":
+        if not depth and source.startswith("function(", end):
+            return commas + 1
+        depth += (source[end] in "([{") - (source[end] in ")]}")
+        commas += not depth and source[end] == ","
+        end += 1
+    return commas + 1 if source[begin:end].strip() else 0
+
+
+def test_no_call_of_a_lua_function_has_more_arguments_than_that_takes() -> None:
+    """Lua drops the others in silence."""
+    sources = {path: _lua(path) for path in LUA}
+    everywhere = {name: most for source in sources.values() for name, most in _taken(source, local=False).items()}
+    wrong, calls = [], 0
+    for path, source in sources.items():
+        known = everywhere | _taken(source, local=True)
+        for call in re.finditer(r"(?<!function )(?<![\w.:])([a-zA-Z_][\w.]*)\(", source):
+            if (most := known.get(call[1])) is not None:
+                calls += 1
+                if (given := _given(source, call.end())) > most:
+                    wrong.append(f"{named(path)}: {call[1]} takes {most} arguments, and is called with {given}")
+    assert wrong == []
+    assert calls > 600

@@ -18,6 +18,7 @@ from textwrap import dedent
 from celery import Celery
 from celery.app.task import Task
 
+from coordinator.celery_patches.declared import rate_limit
 from coordinator.diagnosis.finding import Finding, Level
 from coordinator.errors import SettingsError, StoreUnavailable
 from coordinator.scheduler.entry import STORED, Entry
@@ -58,9 +59,9 @@ def of_app(app: Celery, units: Path = UNITS) -> Iterator[Finding]:
 
 
 def _of_task(task: Task) -> Iterator[Finding]:
-    if task.rate_limit:
+    if limit := rate_limit(task):
         level: Level = "error" if getattr(task, "coordinate", None) else "info"
-        said = f"its rate limit {task.rate_limit} is kept by no job"
+        said = f"its rate limit {limit} is kept by no job"
         way_out = "set a limit on its lane (coordinator limit), or drop rate_limit"
         yield Finding(level, "app.rate-limit", f"task {task.name}", said, way_out)
 

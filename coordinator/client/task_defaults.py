@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coordinator.celery_patches.declared import declared, rate_limit
 from coordinator.errors import InvalidJob
 from coordinator.jobs.arguments import checked
 from coordinator.jobs.chain import inner, is_canvas
@@ -110,7 +111,7 @@ class TaskDefaults(_Remembered):
         seconds = self._check_known(name)
         conf = self._app.conf
         task: Task | None = self._app.tasks.get(name)  # None: only nodes have it
-        hard, soft = (getattr(task, name, None) or conf[f"task_{name}"] for name in ("time_limit", "soft_time_limit"))
+        hard, soft = (declared(task, name) or conf[f"task_{name}"] for name in ("time_limit", "soft_time_limit"))
         queue = getattr(task, "queue", None) or ("" if conf.task_routes else conf.task_default_queue)
         ignored = getattr(task, "ignore_result", conf.task_ignore_result)
         result = type(self._app.backend).__name__ != "DisabledBackend" and not ignored
@@ -164,9 +165,9 @@ def queues_of(app: Celery, tasks: Iterable[str]) -> dict[str, str]:
 
 def _own_options(task: Task) -> SignatureOptions:
     """Raises InvalidJob for a rate limit: a worker keeps it when it takes a message, and a job comes as none."""
-    if task.rate_limit:
+    if limit := rate_limit(task):
         raise InvalidJob(
-            f"{task.name} has the rate limit {task.rate_limit}, which no job keeps: have a limit on its lane "
+            f"{task.name} has the rate limit {limit}, which no job keeps: have a limit on its lane "
             "(set_limit), or submit a task without a rate_limit that calls it"
         )
     options: SignatureOptions = {}

@@ -14,7 +14,7 @@ from coordinator.author import author
 from coordinator.errors import InvalidJob
 from coordinator.jobs import chain, instances, validation
 from coordinator.jobs.current import working
-from coordinator.jobs.encoding import bounded, encode
+from coordinator.jobs.encoding import bounded, encode, in_order
 from coordinator.jobs.options import KEEP, JobDefaults, SubmitOptions
 from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec, StepSpec
 from coordinator.settings import Settings
@@ -117,7 +117,6 @@ class RequestMaker:
         own = {**plan.own, **own}
         merge_args = _merge_args(options, plan.spec)
         spec = _spec(plan, own, options)
-        alike = dumps(_alike(spec) if call else spec) if when_busy == "defer" else ""
         if message := call.message if call else _shown(own, stamps):
             spec["message"] = message
         text = encode(signature["task"], spec, self._most)
@@ -127,6 +126,7 @@ class RequestMaker:
         if _is_owed(plan, own):
             fields += ["tell", TELL_COALESCED if when_busy == "defer" else 1]
         if when_busy == "defer":
+            alike = in_order(dumps(_alike(spec, call)))
             same = (first.kind, first.task, alike, *sorted(merge_args), *lanes)
             fields += ["equal", uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(same)).hex]
         if merge_args:
@@ -200,9 +200,10 @@ def check_signature(unchecked: object) -> tuple[Signature, SignatureOptions]:
     return signature, cast(SignatureOptions, options)
 
 
-def _alike(spec: Spec) -> Spec:
-    """The part of a spec that makes two calls equal. Where the result goes does not count."""
-    return cast(Spec, {name: value for name, value in spec.items() if name not in _OF_RESULT})
+def _alike(spec: Spec, call: KeyedCall | None) -> Spec:
+    """The part of a spec that makes two submits equal. Where the result of a call goes does not count."""
+    but = _OF_RESULT if call else {"message"}
+    return cast(Spec, {name: value for name, value in spec.items() if name not in but})
 
 
 def _shown(own: SignatureOptions, stamps: Message | None) -> Message:

@@ -21,6 +21,7 @@ from celery.result import AsyncResult
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
+from coordinator.celery_patches.declared import undo
 from coordinator.celery_patches.result_backend import leave_alone
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.jobs.arguments import checked_call, in_canvas
@@ -89,12 +90,13 @@ class KeyedTasks:
             self._check_rest(options)
             task = options.get("task_type") or app._tasks.get(name)
             keyed = self.of(task) if task is not None else None
-            if keyed is None:
+            if task is None or keyed is None:
                 return send(name, **options)
             if coordinate not in (None, True, False):
                 raise SettingsError(f"{name}: coordinate is False at a call, or not named; not {coordinate!r}")
             if coordinate is False or (options.get("headers") or {}).get(PAST) is False:
                 return send(name, **options | {"headers": {**(options.get("headers") or {}), PAST: False}})
+            undo(task, cast(dict[str, object], options))
             return self._through_lane(send, name, keyed, options)
 
         def finalized(auto: bool = False) -> None:
@@ -159,11 +161,12 @@ class KeyedTasks:
     def _check_rest(self, options: Sending) -> None:
         """Check the arguments of the keyed tasks behind a call, in its chain and its chord."""
         if chain := options.get("chain"):
-            options["chain"] = [in_canvas(step, 1, self._checked_arguments) for step in chain]
+            options["chain"] = [in_canvas(step, 1, self.checked_arguments) for step in chain]
         if chord := options.get("chord"):
-            options["chord"] = in_canvas(chord, 1, self._checked_arguments)
+            options["chord"] = in_canvas(chord, 1, self.checked_arguments)
 
-    def _checked_arguments(self, signature: Signature, before: int) -> Signature | None:
+    def checked_arguments(self, signature: Signature, before: int) -> Signature | None:
+        """The call of a keyed task with its arguments checked, models as dicts; None for any other task."""
         task = self._app._tasks.get(signature["task"])
         if task is None or self.of(task) is None:
             return None
@@ -205,6 +208,7 @@ def own_keys(
     """The keys of a submit that names none, from the task's own option, and the options; the submit's own win."""
     signature, _ = check_signature(unchecked)
     keyed = keyed_tasks.named(signature["task"]) if keyed_tasks else None
-    if keyed is None:
+    if keyed_tasks is None or keyed is None:
         raise InvalidJob(f"{signature['task']}: name a key; the task has no option `coordinate` of its own")
+    signature = keyed_tasks.checked_arguments(signature, 0) or signature
     return keyed.keys_of(signature.get("args"), signature.get("kwargs")), {**keyed.options_of(signature), **options}

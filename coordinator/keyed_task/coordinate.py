@@ -9,6 +9,7 @@ from typing import cast
 
 from celery.app.task import Task
 
+from coordinator.celery_patches.declared import declared
 from coordinator.errors import InvalidJob, SettingsError
 from coordinator.jobs import request, validation
 from coordinator.jobs.options import KeyedTaskOptions, KeyOption, SubmitOptions
@@ -121,7 +122,7 @@ def _checked(task: Task, option: Mapping[str, object]) -> KeyedTask:
     keys = Keys.read(option["key"], inspect.signature(task.run))
     if isinstance(by_part := option.get("when_busy"), Mapping):
         _check_parts(by_part, keys)
-    usual = {name: getattr(task, name, None) for name in ("priority", "time_limit", "soft_time_limit")}
+    usual = {name: declared(task, name) for name in ("priority", "time_limit", "soft_time_limit")}
     return KeyedTask(task.name, keys, cast(SubmitOptions, options), option.get("on_skip") == "raise", usual)
 
 

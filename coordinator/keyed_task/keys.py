@@ -10,6 +10,7 @@ from string import Formatter
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
+from coordinator.jobs.encoding import received, text_of
 from coordinator.jobs.options import KeyOption
 
 _VARIOUS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -51,6 +52,8 @@ class Keys:
         except TypeError as error:
             raise InvalidJob(f"it cannot be called so, and has no key: {error}") from error
         bound.apply_defaults()
+        if any(map(callable, self.parts)):
+            self._receive(bound)
         return [(part, self._of_part(part, bound)) for part in self.parts]
 
     def _of_part(self, part: KeyOption, bound: inspect.BoundArguments) -> list[object]:
@@ -60,7 +63,20 @@ class Keys:
             keys: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
         except Exception as error:
             raise InvalidJob(f"the key function {_name(part)} raised {error!r}") from error
-        return list(keys) if isinstance(keys, list | tuple | set | frozenset) else [keys]
+        if isinstance(keys, set | frozenset):
+            return sorted(keys, key=str)
+        return list(keys) if isinstance(keys, list | tuple) else [keys]
+
+    def _receive(self, bound: inspect.BoundArguments) -> None:
+        """Replace each argument by what a worker receives of it, so that a function makes the same key there."""
+        for name, value in bound.arguments.items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(map(received, value))
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                bound.arguments[name] = {word: received(value[word]) for word in sorted(value)}
+            else:
+                bound.arguments[name] = received(value)
 
     def _check_function(self, part: Callable[..., object]) -> None:
         """Refuse a function that cannot be called with the arguments of the task, which it gets by name."""
@@ -118,20 +134,35 @@ def _argument(field: str | None) -> str | None:
     return match.group() if match else None
 
 
-def _filled(text: str, named: Mapping[str, object]) -> str:
-    for _, field, _, _ in Formatter().parse(text):
-        if field is None:
-            continue
+class _OfText(Formatter):
+    """Fills a text with the arguments as they come out of JSON."""
+
+    def get_value(self, key: int | str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        return received(super().get_value(key, args, kwargs))
+
+    def get_field(self, field_name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[object, object]:
         try:
-            value = Formatter().get_field(field, (), named)[0]
+            value, used = super().get_field(field_name, args, kwargs)
             shown = repr(value)
         except Exception as error:
-            raise InvalidJob(f"key {text!r}: {{{field}}} cannot be read: {error!r}") from error
+            raise InvalidJob(f"{{{field_name}}} cannot be read: {error!r}") from error
         if value is None or value == "":
-            raise InvalidJob(f"key {text!r}: {{{field}}} is {value!r}: it names nothing")
+            raise InvalidJob(f"{{{field_name}}} is {value!r}: it names nothing")
         if not isinstance(value, str | int | float) and shown == object.__repr__(value):
-            raise InvalidJob(f"key {text!r}: {{{field}}} is {validation.shown(value)}, which has no text of its own")
+            raise InvalidJob(f"{{{field_name}}} is {validation.shown(value)}, which has no text of its own")
+        return value, used
+
+    def convert_field(self, value: object, conversion: str | None) -> object:
+        return text_of(value) if conversion == "s" else super().convert_field(value, conversion)
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        return str(super().format_field(value, format_spec)) if format_spec else text_of(value)
+
+
+def _filled(text: str, named: Mapping[str, object]) -> str:
     try:
-        return text.format(**named)
+        return _OfText().vformat(text, (), named)
+    except InvalidJob as error:
+        raise InvalidJob(f"key {text!r}: {error}") from error
     except Exception as error:
         raise InvalidJob(f"key {text!r} cannot be made: {error!r}") from error

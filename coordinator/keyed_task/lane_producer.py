@@ -5,6 +5,7 @@ It publishes the event `task-sent` to the broker, as any producer would, with on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Protocol, Self, TypedDict, Unpack, cast
@@ -14,6 +15,7 @@ from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 from kombu.exceptions import OperationalError
 from kombu.messaging import Producer
+from kombu.transport.virtual.exchange import TopicExchange
 
 from coordinator.broker.transport import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
@@ -25,6 +27,7 @@ from coordinator.jobs.validation import OwnId
 from coordinator.keyed_task.coordinate import KeyedTask
 from coordinator.keyed_task.message import Headers, MessageProperties, ReceivedCall, read
 
+_TOPIC = TopicExchange(None)
 _CANVAS = {"chain", "chord", "group"}
 
 
@@ -160,10 +163,15 @@ def queue_of(app: Celery, options: Routed) -> str:
     """The queue that the message would have gone to. Raises InvalidJob where no queue is known for its exchange."""
     exchange, key = options.get("exchange"), options.get("routing_key")
     exchange = getattr(exchange, "name", exchange) or ""
-    for queue in options.get("declare") or ():  # Celery names its default queue there, whatever the exchange
-        if isinstance(queue, Queue) and (exchange == queue.exchange.name or (exchange, key) == ("", queue.name)):
+    named = [queue for queue in options.get("declare") or () if isinstance(queue, Queue)]  # the default one, often
+    for queue in (*named, *app.amqp.queues.values()):
+        if (exchange, key) == ("", queue.name) or (exchange == queue.exchange.name and _leads_to(queue, key)):
             return str(queue.name)
-    for name, queue in app.amqp.queues.items():
-        if (exchange, key) in (("", name), (queue.exchange.name, queue.routing_key)):
-            return str(name)
     raise InvalidJob(f"exchange {exchange!r} with routing_key {key!r} leads to no queue of the app: name the queue")
+
+
+def _leads_to(queue: Queue, key: str | None) -> bool:
+    """True if the queue's own exchange gives it a message with this routing key."""
+    if queue.exchange.type == "topic":
+        return re.match(_TOPIC.key_to_pattern(queue.routing_key), key or "") is not None
+    return queue.exchange.type in ("fanout", "headers") or (queue.routing_key or "") == (key or "")

@@ -23,13 +23,16 @@ from celery.result import AsyncResult, GroupResult
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import dumps, loads
 
+from coordinator.celery_patches.declared import rate_limit
 from coordinator.celery_patches.quiet_task import Tracer
 from coordinator.errors import Conflict, InvalidJob, NoRetry
 from coordinator.jobs.backoff import delay_of
+from coordinator.jobs.encoding import received
 from coordinator.jobs.spec import TRACE, Again, ErrorRecord, Message, Signature, SignatureOptions, Spec
 from coordinator.runner import subresults
 from coordinator.runner.as_job import GoesOn, Replaced, adopt
 from coordinator.runner.claim import Claim
+from coordinator.runner.own_lane import out_of_lane
 from coordinator.runner.results import is_ignored, rebuilt
 from coordinator.runner.soft_limit import Call, call_without, soft_limit
 from coordinator.runner.verdict import described
@@ -131,12 +134,16 @@ class Tracers:
         other = _other_call(claim, error) if isinstance(error, Retry) else None
         if other is None:
             return outcome
-        if self._eager or claim.undoing:
-            refused = NoRetry(f"{claim.task}: self.retry with other arguments, eagerly or in a rollback")
-            return failed(claim, refused, runtime, retry_delay)
+        wrong = "with other arguments, eagerly or in a rollback" if self._eager or claim.undoing else ""
+        if wrong := wrong or self._out_of_lane(claim, other):
+            return failed(claim, NoRetry(f"{claim.task}: self.retry: {wrong}"), runtime, retry_delay)
         cause: ErrorRecord = loads(outcome.detail)
         again: Again = {"tries": claim.tries + 1, "delay": outcome.delay, "most": outcome.most, "error": cause}
         return self._going_on(claim, other, runtime, retry_delay, again)
+
+    def _out_of_lane(self, claim: Claim, other: Signature) -> str:
+        now: Signature = {"task": claim.task, "args": claim.args, "kwargs": claim.kwargs}
+        return out_of_lane(self._app, claim.keys, now, other)
 
     def _going_on(
         self, claim: Claim, signature: Signature, runtime: float, retry_delay: float, again: Again | None = None
@@ -174,8 +181,8 @@ class Tracers:
             task = self._app.tasks[name]
             if not self._eager:
                 adopt(task)
-            if task.rate_limit:
-                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, task.rate_limit)
+            if limit := rate_limit(task):
+                logger.warning("task %s has the rate limit %s, which its jobs do not keep", name, limit)
             # Looked up in the module each time, since SDKs replace `build_tracer` there.
             self._tracers[name] = trace.build_tracer(name, task, self._app.loader, self._hostname, app=self._app)
         return self._tracers[name]
@@ -287,7 +294,7 @@ def _other_call(claim: Claim, retry: Retry) -> Signature | None:
     now["headers"] = laid.get("headers")
     retried = {name: options.get(name) or None for name in now}
     args, kwargs = list(retry.sig.args), dict(retry.sig.kwargs)
-    if (args, kwargs, retried) == (list(claim.args), dict(claim.kwargs), now):
+    if received([args, kwargs, retried]) == received([claim.args, claim.kwargs, now]):
         return None
     if "shadow" in laid:
         retried["shadow"] = laid["shadow"]

@@ -1,4 +1,5 @@
-"""Keeps a job from waiting for a task in its own lane, which could begin only after the job.
+"""Keeps a job from waiting for a task in its own lane, which could begin only after the job, and from going on in
+another lane, which it does not hold.
 
 Redis detects the ring where a job waits for a job. It does not see a canvas whose part in the job's lane is still to be
 published, so the job itself remembers which results wait for such a part.
@@ -32,6 +33,25 @@ def lanes_in(app: Celery, signature: Signature, before: int = 0) -> Iterator[tup
     keyed: _LaneFinder = app.coordinator._keyed_tasks
     in_canvas(signature, before, lambda call, behind: pairs.append((call, keyed.lanes_of(call, behind))))
     yield from pairs
+
+
+def out_of_lane(app: Celery, keys: Collection[str], call: Signature, other: Signature) -> str:
+    """Say why a job with these keys cannot go on from `call` with `other`: "" where it can, as its lanes are those of
+    `other`, too, or were named by its submit.
+    """
+    keyed: _LaneFinder = app.coordinator._keyed_tasks
+    own, lanes = keyed.lanes_of(call, 0), keyed.lanes_of(other, 0)
+    if not own or not {*own} <= {*keys} or (lanes is not None and {*lanes} <= {*keys}):
+        return ""
+    key = "no key can be made of its new arguments" if lanes is None else f"its new arguments make {_list(lanes)}"
+    return (
+        f"{key}, and the job holds only {_list(keys)}: call the task with them instead, which goes through their lane, "
+        "or be replaced by that call (self.replace)"
+    )
+
+
+def _list(keys: Collection[str]) -> str:
+    return ", ".join(f"the key {key!r}" for key in keys)
 
 
 def behind_own(app: Celery, keys: Collection[str], headers: Mapping[str, object], body: object) -> dict[str, Behind]:

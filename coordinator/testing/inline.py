@@ -5,8 +5,8 @@
 A call of the coordinator returns once nothing more can run. So a job whose key has a job at work, or whose lock is
 held, runs once that is over; a job for another key runs within the call. Differences from a fleet:
 
-- Time stands still for delays until the test waits, or calls `advance`. Retries follow each other at once unless a job
-  names a delay. Instants that people name (`eta`, a `not_before` with a date) go by the wall clock.
+- Time stands still until the test waits, or calls `advance`: then delays end, and the instants that people name (`eta`,
+  `expires`, a `not_before` with a date) come nearer. Retries follow each other at once unless a job names a delay.
 - There is one node, with room for all jobs, and with every queue and label that a job asks for. No process is stopped:
   a job that is cancelled at work ends as cancelled after its attempt.
 - Nobody else works meanwhile. So `wait` and `get` let time pass until the job is over, for `timeout` seconds at most,
@@ -64,6 +64,7 @@ NODE = "inline"
 _LONG = 10 * 86400.0  # seconds: no lease ends while a debugger holds the test up
 _OF_CELERY = ("link", "link_error", "headers", "stamped_headers")
 _DUE = ("due", "expiry", "sorters")  # sets of what the installation's clock brings, each by its instant
+_NAMED = ("starts", "latest")  # sets of what the wall clock brings
 
 
 class InlineJobs:
@@ -139,20 +140,27 @@ class InlineJobs:
 
     def _pass(self, until: float) -> bool:
         """Move the clock to the next due thing and do it; False where nothing is due until then (ms)."""
-        sets = [("ZRANGE", self._quiet.key(name), 0, 0, "WITHSCORES") for name in _DUE]
-        due = min((int(reply[0][1]) for reply in self._quiet.read_many(sets) if reply), default=None)
-        if due is None or due > until:
+        sets = [("ZRANGE", self._quiet.key(name), 0, 0, "WITHSCORES") for name in (*_DUE, *_NAMED)]
+        firsts, clock = self._quiet.read_many(sets), self._quiet.clock()
+        ahead = [clock.now] * len(_DUE) + [clock.wall] * len(_NAMED)
+        due = min((int(reply[0][1]) - now for reply, now in zip(firsts, ahead, strict=True) if reply), default=None)
+        if due is None or clock.now + due > until:
             return False
-        self._move_clock(due - self._quiet.now())
+        self._move_clock(due)
         self.store.step("sweep", 0, milliseconds(_LONG))
         while self.store.step("sorter_flush", 300):
             pass
         return True
 
     def _move_clock(self, ms: int) -> None:
-        """Move the clock forward. It is the server's clock with an offset (functions/rules/base.lua)."""
+        """Move the clock forward. It is the server's clock with an offset (functions/rules/base.lua). Nobody can move
+        the wall clock: the instants that people named come nearer instead.
+        """
         if ms <= 0:
             return
+        for name in map(self._quiet.key, _NAMED):
+            for job_id in self._quiet.read("ZRANGE", name, 0, -1):
+                self._quiet.read("ZINCRBY", name, -ms, job_id)
         clock = self._quiet.key("clock")
         last, offset, *rest = self._quiet.read("GET", clock).split()
         self._quiet.read("SET", clock, b" ".join((last, b"%d" % (int(offset) + ms), *rest)))

@@ -15,6 +15,7 @@ from celery.worker import control
 from celery.worker.state import REVOKE_EXPIRES
 
 from coordinator.broker.doorbells import TASK
+from coordinator.celery_patches.declared import keep
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
 from coordinator.jobs.record import fields_of_many, spec_of
@@ -196,10 +197,12 @@ def _jobs(state: AttributeDict, look: Callable[[InspectedJobs], list[T]]) -> lis
 
 
 def _without_jobs(usual: Callable[..., Reply]) -> Callable[..., Reply]:
-    """Add to the command's reply that jobs keep their limits."""
+    """Keep the limits that jobs go by, and add to the command's reply that they keep them."""
 
-    def limit(state: AttributeDict, *args: object, **kwargs: object) -> Reply:
-        reply = usual(state, *args, **kwargs)
+    def limit(state: AttributeDict, task_name: str, *args: object, **kwargs: object) -> Reply:
+        if task_name in state.app.tasks:
+            keep(state.app.tasks[task_name])
+        reply = usual(state, task_name, *args, **kwargs)
         if step_of(state) is not None and "ok" in reply:
             return {**reply, "ok": f"{reply['ok']}, for messages; jobs keep the limits of their submit"}
         return reply

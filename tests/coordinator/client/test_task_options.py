@@ -38,7 +38,8 @@ ANNOTATIONS = {"yard.noted": {"time_limit": 7, "soft_time_limit": 3, "queue": "n
 @pytest.fixture
 def app(redis_server: RedisServer, prefix: str) -> Iterator[Celery]:
     app = Celery("yard", broker=redis_server.url(1), backend=redis_server.url(2), set_as_current=False)
-    app.conf.task_annotations = {**ANNOTATIONS, "yard.slowed": {"rate_limit": "10/m"}}
+    rates = {"yard.slowed": {"rate_limit": "10/m"}, "yard.bound": {"rate_limit": "0"}}
+    app.conf.task_annotations = {**ANNOTATIONS, **rates}
     Coordinator(app, url=redis_server.url(0), prefix=prefix, timeout=10)
     for function in (ship, after, unite):
         app.task(function, name=f"yard.{function.__name__}", shared=False)
@@ -115,3 +116,4 @@ def test_annotations_of_the_app_hold_for_jobs_and_the_signature_wins(app: Celery
 def test_a_task_with_a_rate_limit_is_refused_with_the_way_out(app: Celery) -> None:
     with pytest.raises(InvalidJob, match=r"yard\.slowed has the rate limit 10/m, .*set_limit"):
         submitted(app, "slowed", 1)
+    assert submitted(app, "bound", 1).state == "ready", "a limit of 0 is none to Celery"

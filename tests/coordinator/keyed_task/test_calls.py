@@ -165,20 +165,26 @@ def test_options_of_the_submit_win_over_those_of_the_task(keyed: Any) -> None:
 
 def test_an_exchange_leads_to_a_queue_of_the_app_or_is_refused(keyed: Any) -> None:
     feeds = Exchange("feeds", "topic")
-    for queue in (Queue("news", feeds, "feeds.#"), Queue("fast", Exchange("quick"), "now")):
+    usual = keyed.app.amqp.queues["celery"].exchange
+    queues = Queue("news", feeds, "feeds.#"), Queue("fast", Exchange("quick"), "now"), Queue("slow", usual, "later")
+    for queue in queues:
         keyed.app.amqp.queues.add(queue)
-    asked = {
-        "celery": {},
-        "fast": {"exchange": "quick", "routing_key": "now"},
-        "news": {"queue": "news", "routing_key": "feeds.important"},
-        "own": {"queue": Queue("own", Exchange("own"), "own")},
-    }
-    for name, options in asked.items():
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("celery", {}),
+        ("fast", {"exchange": "quick", "routing_key": "now"}),
+        ("celery", {"routing_key": "later"}),  # as Celery has it
+        ("slow", {"exchange": usual.name, "routing_key": "later"}),
+        ("news", {"queue": "news", "routing_key": "feeds.important"}),
+        ("news", {"exchange": "feeds", "routing_key": "feeds.important"}),
+        ("own", {"queue": Queue("own", Exchange("own"), "own")}),
+    ]
+    for name, options in asked:
         call = keyed.add.apply_async((1, 2), **options)
         kind = keyed.coordinator.store._client.hget(keyed.coordinator.store.key("job", call.id), "class")
         assert kind.decode().split("\n")[1] == name
-    with pytest.raises(InvalidJob, match="'nowhere' with routing_key 'none' leads to no queue of the app"):
-        keyed.add.apply_async((1, 2), exchange="nowhere", routing_key="none")
+    for wrong in ({"exchange": "nowhere", "routing_key": "x"}, {"exchange": usual.name, "routing_key": "none"}):
+        with pytest.raises(InvalidJob, match=r"exchange '.*' with routing_key .* leads to no queue of the app"):
+            keyed.add.apply_async((1, 2), **wrong)
 
 
 def test_messages_of_protocol_1_are_refused(keyed: Any) -> None:

@@ -1,11 +1,18 @@
 """The option `coordinate` is checked when the app is finalized, and its keys are made from the arguments of a call."""
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery import Celery, _state, shared_task
 from celery.app.task import Task
+from django.utils.safestring import SafeString
+from kombu.utils.json import dumps, loads
 
 from coordinator import Coordinator, InvalidJob, SettingsError
 from coordinator.keyed_task.coordinate import read
@@ -120,7 +127,7 @@ def test_without_a_coordinator_the_option_changes_nothing() -> None:
     ("key", "args", "kwargs", "keys"),
     [
         ("order/{order_id}", (42,), {}, ["order/42"]),
-        ("order/{order_id}/{fast}", (), {"order_id": "x"}, ["order/x/False"]),
+        ("order/{order_id}/{fast}", (), {"order_id": "x"}, ["order/x/false"]),
         ("order/{order_id:04d}", (42,), {}, ["order/0042"]),
         ("order/{order_id[id]}", ({"id": 7},), {}, ["order/7"]),
         (["a/{order_id}", "b/{order_id}", "a/{order_id}"], (1,), {}, ["a/1", "b/1"]),
@@ -134,6 +141,55 @@ def test_keys_are_made_from_the_bound_arguments(
     option = read(declared(app, {"key": key}))
     assert option
     assert list(option.keys_of(args, kwargs)) == keys
+
+
+class Size(str, Enum):  # noqa: UP042 - as many apps still have it
+    big = "XL"
+
+
+@pytest.mark.parametrize(
+    ("here", "elsewhere", "key"),
+    [
+        ((1, 2), "[1, 2]", "[1,2]"),
+        ({"b": 1, "a": (True, None)}, '{"a": [true, null], "b": 1}', '{"a":[true,null],"b":1}'),
+        ({"a": 1, "b": 2}, '{"b": 2.0, "a": 1.0}', '{"a":1,"b":2}'),
+        ({1: "é"}, '{"1": "\\u00e9"}', '{"1":"é"}'),
+        (7, "7.0", "7"),
+        (1.5, "15e-1", "1.5"),
+        (True, "true", "true"),
+        (Size.big, '"XL"', "XL"),
+        (SafeString("x"), '"x"', "x"),
+        (UUID(int=3), '"00000000-0000-0000-0000-000000000003"', "00000000-0000-0000-0000-000000000003"),
+        (Decimal("1.10"), '"1.10"', "1.10"),
+        (datetime(2026, 1, 2, tzinfo=UTC), '"2026-01-02T00:00:00+00:00"', "2026-01-02T00:00:00+00:00"),
+        ([date(2026, 1, 2)], '["2026-01-02"]', '["2026-01-02"]'),
+    ],
+)
+def test_an_argument_is_one_lane_in_python_in_its_message_and_in_that_of_another_program(
+    app: Celery, here: Any, elsewhere: str, key: str
+) -> None:
+    option = read(declared(app, {"key": ["{order_id}", "{order_id!s}"]}))
+    assert option
+    for value in (here, loads(dumps(here)), json.loads(elsewhere)):
+        assert option.keys_of((value,), {}) == (key,)
+
+
+def test_a_key_function_gets_what_a_worker_would(app: Celery) -> None:
+    @app.task(name="shop.pack", shared=False, coordinate={"key": lambda *ids, **more: repr((ids, more))})
+    def pack(*ids: Any, box: Any = (1, 2), **more: Any) -> None:
+        """Pack it."""
+
+    option = read(pack)
+    assert option
+    called = option.keys_of(((3, 4), Size.big), {"z": {"b": 1, "a": 2}, "c": 1.0})
+    assert called == option.keys_of(([3, 4], "XL"), {"box": [1, 2], "c": 1, "z": {"a": 2, "b": 1}})
+    assert called == ("(([3, 4], 'XL'), {'box': [1, 2], 'c': 1, 'z': {'a': 2, 'b': 1}})",)
+
+
+def test_a_set_of_keys_has_one_order(app: Celery) -> None:
+    option = read(declared(app, {"key": lambda order_id, fast: {f"o/{number}" for number in range(9)}}))
+    assert option
+    assert option.keys_of((1,), {}) == tuple(f"o/{number}" for number in range(9))
 
 
 def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celery) -> None:
@@ -165,7 +221,7 @@ def test_when_busy_is_told_for_each_part_of_the_key_and_skip_wins(app: Celery) -
     option = read(declared(app, {"key": list(when_busy), "when_busy": when_busy}))
     assert option
     assert option.options_of({"task": "shop.ship", "args": [4]}) == {
-        "when_busy": {"order/4": "skip", "pool/False": "queue", "more/1": "queue"}
+        "when_busy": {"order/4": "skip", "pool/false": "queue", "more/1": "queue"}
     }
 
 

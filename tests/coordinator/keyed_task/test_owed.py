@@ -81,7 +81,8 @@ def test_a_call_that_was_revoked_before_it_came_ends_as_such_and_is_told(keyed: 
     known = keyed.add.delay(1, 2)
     assert jobs_among(keyed.app, [known.id, "mine", "skipped"]) == [known.id]
     mine = keyed.add.apply_async((3, 4), task_id="mine", link_error=keyed.note.si("never"))
-    assert keyed.coordinator.job("mine").state == "cancelled"
+    ended = keyed.coordinator.job("mine")
+    assert (ended.state, ended.error) == ("cancelled", {"type": "Cancelled", "message": "revoked", "by": "celery"})
     assert keyed.coordinator.lane("lane/usual").jobs == (known.id,)
     assert jobs_among(keyed.app, ["mine"]) == ["mine"]
     assert tell(keyed, "mine") == 1

@@ -1,5 +1,6 @@
 """Lines of jobs, beside what the plain model proves of them (tests/proof/test_model.py): order, skips, several keys."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -35,6 +36,15 @@ def test_defer_coalesces_only_into_the_same_task_with_the_same_arguments(node: P
     assert node.submit("a", when_busy="defer", **{"args": (1,), **other}).outcome == "queued"
     for job_id in node.lanes.lane("a").jobs:
         node.lanes.cancel(job_id)
+
+
+def test_equal_arguments_coalesce_however_they_are_written(node: Puppet) -> None:
+    here: dict[str, Any] = {"args": ((1, 2), Decimal(3)), "kwargs": {"a": {1: "x\ud800", "b": 2}, "c": True}}
+    there: dict[str, Any] = {"args": [[1.0, 2], Decimal(3)], "kwargs": {"c": True, "a": {"b": 2, "1": "x\ud800"}}}
+    node.submit("a", when_busy="defer", job_id="one", **here)
+    assert node.submit("a", when_busy="defer", **there).of == "one"
+    with pytest.raises(InvalidJob, match="argument 0 is not JSON: set"):
+        node.submit("a", when_busy="defer", args=({1},))
 
 
 def test_what_coalesces_is_united_and_everything_wins(node: Puppet) -> None:

@@ -68,6 +68,13 @@ def parts() -> object:
     return [double.delay(number) for number in (1, 2)]
 
 
+@app.task(name="yard.again", shared=False, bind=True)
+def again(self: Task, pair: list[int], **more: object) -> str:
+    if not self.request.retries:
+        self.retry(args=((1, 2),), kwargs={"size": {"b": 2, "a": 1.0}}, countdown=0)
+    return f"{pair} {more}"
+
+
 @app.task(name="yard.leave", shared=False)
 def leave() -> None:
     sys.exit(3)
@@ -152,3 +159,8 @@ def test_what_is_no_longer_eager_goes_to_redis() -> None:
     app.conf.task_always_eager = False
     with pytest.raises(StoreUnavailable):
         coordinator.submit("k", add.s(1, 2))
+
+
+def test_a_retry_with_the_same_arguments_is_one_whatever_python_holds_them_in() -> None:
+    made = coordinator.submit("k", again.s((1, 2), size={"a": 1, "b": 2}))
+    assert made.get() == "[1, 2] {'size': {'a': 1, 'b': 2}}"

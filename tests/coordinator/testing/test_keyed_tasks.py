@@ -1,6 +1,7 @@
 """In a user's own suite, the calls of keyed tasks are jobs that run at once, and no broker is asked."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import celery.exceptions
@@ -31,6 +32,29 @@ def test_get_lets_time_pass_until_a_retry_has_ended(app: Any, coordinator_jobs: 
     assert ship.delay(5).get() == ship.delay(5).get(timeout=600) == "5 at the second attempt"
     with pytest.raises(celery.exceptions.TimeoutError):
         ship.delay(5).get(timeout=100)
+
+
+def test_a_call_that_is_to_start_later_does_so_when_its_time_has_passed(
+    app: Any, coordinator_jobs: Callable[[Coordinator], Any]
+) -> None:
+    @app.task(name="shop.ship", shared=False, coordinate={"key": "order/{order}"})
+    def ship(order: int) -> None:
+        shipped.append(order)
+
+    shipped: list[int] = []
+    jobs = coordinator_jobs(app.coordinator)
+    ship.apply_async((1,), countdown=600)
+    ship.apply_async((2,), eta=datetime.now(UTC) + timedelta(seconds=1200))
+    app.coordinator.submit("order/3", ship.s(3), not_before=datetime.now(UTC) + timedelta(seconds=900))
+    with app.coordinator.lock("order/4"):
+        ship.apply_async((4,), expires=300)
+        jobs.advance(590)
+        assert (shipped, jobs.submitted[-1].state) == ([], "expired")
+    jobs.advance(11)
+    assert shipped == [1]
+    jobs.advance(600)
+    assert shipped == [1, 3, 2], "in the order of their instants"
+    assert ship.apply_async((5,), countdown=60).get(timeout=61) is None
 
 
 def test_calls_run_at_once_in_their_lanes(app: Any, coordinator_jobs: Callable[[Coordinator], Any]) -> None:

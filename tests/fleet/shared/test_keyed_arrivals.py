@@ -45,6 +45,18 @@ def test_a_stranger_s_message_lands_in_the_lane_under_its_own_id(fleet: Fleet, k
     fleet.begun("note/3")
 
 
+def test_a_call_and_a_stranger_s_message_with_equal_arguments_share_a_lane(
+    fleet: Fleet, keyed: Any, stranger: Celery
+) -> None:
+    pairs: list[tuple[Any, Any]] = [((1, 2), [1, 2]), ({"b": (1,), "a": 2.0}, {"a": 2, "b": [1]})]
+    for ours, theirs in pairs:
+        keys = []
+        for call in (keyed.nothing.delay(lane=ours), stranger.send_task("keyed.nothing", kwargs={"lane": theirs})):
+            call.get(timeout=20)
+            keys.append(keyed.coordinator.job(call.id).keys)
+        assert keys[0] == keys[1]
+
+
 def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
     for _ in range(3):
         sent = stranger.send_task("keyed.add", (1, 2), task_id="same")

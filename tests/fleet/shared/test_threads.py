@@ -69,3 +69,11 @@ def test_every_doorbell_may_come_twice(fleet: Fleet) -> None:
     for job_id in jobs:
         assert coordinator.wait(job_id, 60).state == "succeeded"
     assert sorted(int(stamp.name) for stamp in fleet.stamps(what="begin")) == list(range(50))
+
+
+def test_a_rate_limit_of_the_remote_control_keeps_no_job_from_submitting(fleet: Fleet) -> None:
+    depot, control = fleet.depot, fleet.depot.app.control
+    control.rate_limit(depot.work.name, "1/m", reply=True)
+    job = depot.coordinator.wait(depot.coordinator.submit("k", depot.sub_job.s("other", "limited")).id, 20)
+    control.rate_limit(depot.work.name, 0, reply=True)
+    assert (job.state, job.result) == ("succeeded", ["limited"])

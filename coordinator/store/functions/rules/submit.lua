@@ -82,7 +82,7 @@ local function end_at_once(c, id, keys_text, fields, priority, list, from)
   submit.create(c, fields)
   write(c, id, keys_text, 'scheduled', list, from)
   states.schedule(c, id, line.new_score(c, priority, 'back'), c.now)
-  cancel.job(c, id, 'revoked', 'celery', true)
+  cancel.job(c, id, {why = 'revoked', by = 'celery'})
   return {'queued', -1, id, ''}
 end
 
