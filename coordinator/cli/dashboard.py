@@ -40,6 +40,10 @@ def dashboard(
         raise click.UsageError("--user-header and --proxy belong together: only that proxy is believed")
     if unknown := {*mounts} - {at for one in coordinator.extensions for at in one.mounts}:
         raise click.UsageError(f"no extension has an app for {', '.join(sorted(unknown))}")
+    if coordinator.app is not None:
+        from coordinator.client.app_check import import_modules
+
+        import_modules(coordinator.app)  # in the main thread: no page does
     token = token or secrets.token_urlsafe(24)
     auth = pages.from_proxy(user_header, proxies, coordinator.settings.operators) if user_header else None
     app = pages.dashboard(coordinator, auth=auth, token=token, hosts=(address, *hosts), mounts=mounts)

@@ -27,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coordinator.author import Author, Role
-from coordinator.dashboard import acts, show, views
+from coordinator.dashboard import acts, hide, show, views
 from coordinator.dashboard.access import LOOPBACK, VISIT, Auth, Guard, TokenLogin, Visit
 from coordinator.dashboard.api import api_of
 from coordinator.dashboard.doings import Doings, trouble_page
@@ -170,7 +170,8 @@ class Site:
             "may_act": asked.author.role == "operator", "tabs": self._tabs,
             "links": self._links, "values": asked.values, "lives": asked.path in self._views,
         }  # fmt: skip
-        return self._templates.get_template(page.template).render(self._everywhere | around | dict(page.values))
+        values = cast(dict[str, object], hide.shown(self.coordinator, dict(page.values)))
+        return self._templates.get_template(page.template).render(self._everywhere | around | values)
 
     def _above(self, path: str) -> tuple[str, str]:
         """The address and title of the page of the bar to which a page belongs, else of the overview."""

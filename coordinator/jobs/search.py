@@ -20,7 +20,7 @@ from typing import NamedTuple, TypedDict, Unpack, get_args
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import record, validation
-from coordinator.jobs.hidden import Hidden
+from coordinator.jobs.hidden import HIDDEN, Hidden
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.states import State
 from coordinator.store.client import Store
@@ -424,18 +424,19 @@ def _has_argument(fields: dict[str, str], text: str, hidden: Hidden) -> bool:
     spec = record.spec_of(reader)
     steps = spec.get("steps") or [spec]
     values: list[object] = [hidden.value(reader.json("merge_args"))]
-    for step in steps:
-        task = str(step.get("task") or fields.get("task"))
-        values += [hidden.args(task, step.get("args") or ()), hidden.value(step.get("kwargs"))]
+    own = "" if fields.get("phase") else fields.get("task", "")  # of a job that was rolled back it is the rollback's
+    for number, step in enumerate(steps):
+        task, args = step.get("task") or own, step.get("args") or ()
+        values += [hidden.args(task, args, chained=number > 0), hidden.value(step.get("kwargs"))]
     return any(text in leaf.casefold() for leaf in _leaves(values))
 
 
 def _leaves(value: object) -> Iterator[str]:
-    """The texts in a value, and its other parts as JSON has them."""
+    """The texts in a value that are not hidden, and its other parts as JSON has them."""
     if isinstance(value, dict | list | tuple):
         for part in (*value, *value.values()) if isinstance(value, dict) else value:
             yield from _leaves(part)
-    elif value is not None:
+    elif value is not None and value is not HIDDEN:
         yield value if isinstance(value, str) else json.dumps(value, default=str)
 
 
