@@ -552,7 +552,7 @@ class Coordinator:
         """Act on all that a filter finds, in portions: it acts as you iterate over the progress.
 
         `cancel`, `retry` and `move` act on the jobs of a JobFilter. `release`, `pause`, `resume` and `limit` act on the
-        lanes of a `key`: one, or those that are there now and begin so, where it ends in `/` or `*`. Another call does
+        lanes of a `key`: one, or those that are there now and begin so, where it ends in `*`. Another call does
         the rest; a release takes each lane from who holds it then. `How` has `to`, `priority` and `limit`. `dry_run`:
         give the Plan, and do nothing. Raises InvalidJob for a filter that names nothing.
         """

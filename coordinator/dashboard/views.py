@@ -19,6 +19,7 @@ from coordinator.jobs.record import Job, read_many
 from coordinator.jobs.search import STATES as JOB_STATES
 from coordinator.jobs.search import JobFilter, count
 from coordinator.jobs.states import LaneState
+from coordinator.jobs.validation import stored_lane
 from coordinator.lanes.view import STATES, Lane, oldest
 from coordinator.store.times import EPOCH
 from coordinator.store.values import ActNote
@@ -232,7 +233,7 @@ def find(asked: Asked) -> str:
         return url("/job", id=c.job(wanted).id)
     except UnknownJob:
         there = [lane.key for lane in c.lanes(wanted, None, 1)]
-    return url("/lane", key=wanted) if wanted in there else url("/lanes", prefix=wanted)
+    return url("/lane", key=wanted) if stored_lane(wanted) in there else url("/lanes", prefix=wanted)
 
 
 VIEWS: Mapping[str, View] = {

@@ -45,7 +45,7 @@ When = datetime | timedelta | str
 class JobFilter(TypedDict, total=False):
     """Which jobs. All of these must hold.
 
-    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `/` or `*`.
+    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `*`.
     `since`, `until`: an instant (a datetime, or as ISO 8601), or so long ago (`90s`, `15m`, `1h`, `2d`, `1w`); of a
     job's end, or of its submit where it is not over. `node`: where it ran last. `error`: a part of the error's type or
     message, and `text`: a part of an argument; for these two, capitals count as small letters.
@@ -209,10 +209,8 @@ def _read(store: Store, asked: JobFilter) -> _Wanted:
     key = asked.get("key") or "*"
     texts = tuple((name, str(asked[name])) for name in ("task", "node", "error", "text") if asked.get(name))
     since, until = (_instant(store, name, asked.get(name)) for name in ("since", "until"))
-    prefix = key.endswith(("/", "*"))
-    return _Wanted(
-        frozenset(named), key.removesuffix("*"), prefix, since or 0, 2**53 if until is None else until, texts
-    )
+    first = validation.stored_lane(key.removesuffix("*"))
+    return _Wanted(frozenset(named), first, key.endswith("*"), since or 0, 2**53 if until is None else until, texts)
 
 
 def _instant(store: Store, name: str, value: object) -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coordinator.errors import InvalidJob
+from coordinator.jobs.validation import stored_lane
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, moment
 
@@ -41,8 +42,9 @@ class Action:
 def actions(store: Store, most: int, after: str, by: str | None, thing: str | None) -> list[Action]:
     """See `Coordinator.actions`."""
     matching: list[Action] = []
+    named = thing and stored_lane(thing)
     for action in newest_first(store, after):
-        if by in (None, action.by) and thing in (None, action.kind, action.thing):
+        if by in (None, action.by) and named in (None, action.kind, action.thing):
             matching.append(action)
             if len(matching) == most:
                 break
