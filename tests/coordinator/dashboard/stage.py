@@ -105,9 +105,9 @@ PAGES = {
 
 
 @contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
+def served(app: ASGIApp, **more: Any) -> Iterator[str]:
     """Give the address at which uvicorn, in a thread, serves this app."""
-    config = uvicorn.Config(app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=1, **more)
     server = uvicorn.Server(config)
     with config.bind_socket() as listening:
         thread = threading.Thread(target=server.run, args=([listening],))
