@@ -13,7 +13,7 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import chain, islice
 from typing import NamedTuple, TypedDict, Unpack, get_args
@@ -45,10 +45,10 @@ When = datetime | timedelta | str
 class JobFilter(TypedDict, total=False):
     """Which jobs. All of these must hold.
 
-    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `*`.
-    `since`, `until`: an instant (a datetime, or as ISO 8601), or so long ago (`90s`, `15m`, `1h`, `2d`, `1w`); of a
-    job's end, or of its submit where it is not over. `node`: where it ran last. `error`: a part of the error's type or
-    message, and `text`: a part of an argument; for these two, capitals count as small letters.
+    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `*`. `since`,
+    `until`: an instant (a datetime, or as ISO 8601, in UTC where that has no zone), or so long ago (`90s`, `15m`, `1h`,
+    `2d`, `1w`); of a job's end, or of its submit where it is not over. `node`: where it ran last. `error`: a part of
+    the error's type or message, and `text`: a part of an argument; for these two, capitals count as small letters.
     """
 
     state: str | Sequence[str] | None
@@ -222,8 +222,10 @@ def _instant(store: Store, name: str, value: object) -> int | None:
             value = timedelta(seconds=float(span[1]) * _UNITS[span[2]])
         if isinstance(value, timedelta):
             return store.now() - milliseconds(value.total_seconds())
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        return to_ms(moment if moment.tzinfo else moment.astimezone())
+        if isinstance(value, datetime):
+            return to_ms(value if value.tzinfo else value.astimezone())
+        moment = datetime.fromisoformat(str(value))
+        return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))  # as commands and pages print them
     except (OverflowError, ValueError) as error:
         raise InvalidJob(f"{name} {validation.shown(value)}: give an instant, or a span such as 15m, 1h, 2d") from error
 

@@ -1,6 +1,8 @@
 """One filter finds jobs by indexes: whatever ends meanwhile, pages leave none out."""
 
 import random
+import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -260,3 +262,17 @@ def test_an_instant_without_a_zone_is_local_time(node: Puppet, coordinator: Coor
     for instant in (now, now.replace(tzinfo=UTC), now.astimezone().replace(tzinfo=None)):
         hour = timedelta(hours=1)
         assert ids(coordinator.jobs(since=instant - hour, until=instant + hour)) == ["j"]
+
+
+def test_a_text_without_a_zone_is_utc_as_commands_print_instants(
+    node: Puppet, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    end(node, "k", "j")
+    ended = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", call("job", "j").stdout)[-1]
+    after = str(datetime.fromisoformat(ended) + timedelta(seconds=1))
+    found = [loaded(call("jobs", *named, "--json"))["jobs"] for named in (("--since", ended), ("--until", after))]
+    monkeypatch.undo()
+    time.tzset()
+    assert [len(jobs) for jobs in found] == [1, 1]
