@@ -93,7 +93,7 @@ def checked(what: str, text: object) -> str:
         text = str(text)
     if not isinstance(text, str) or not printable(text) or len(text) > LONGEST or stored_lane(text) != text:
         raise InvalidJob(
-            f"the {what} of a grab is text of 1 to {LONGEST} characters without control characters and ␟, not "
+            f"the {what} of a grab is text of 1 to {LONGEST} characters without control characters and ¦, not "
             f"{str(text)[:60]!r}"
         )
     return text

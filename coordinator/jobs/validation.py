@@ -18,7 +18,7 @@ from coordinator.jobs.spec import Policy
 from coordinator.jobs.states import End
 from coordinator.store.times import milliseconds
 
-SEPARATOR, _SEEN = "\x1f", "␟"
+SEPARATOR, _SEEN = "\x1f", "¦"
 MAX_KEYS = 16
 
 GRABS = "grab:"  # the ids of processes that grab begin so
@@ -72,7 +72,7 @@ def stored_lane(text: str) -> str:
 
 
 def shown_lane(text: str) -> str:
-    """The key of a lane as people see it: ␟ stands between the names of a grab's."""
+    """The key of a lane as people see it: ¦ stands between the names of a grab's."""
     return text.replace(SEPARATOR, _SEEN)
 
 
