@@ -49,6 +49,11 @@ def author() -> Author:
     return _current.get() or Author(gethostname())
 
 
+def for_somebody() -> bool:
+    """True within `acting`, as on the dashboard: somebody else asks this process, which waits for nothing long."""
+    return _current.get() is not None
+
+
 @contextmanager
 def acting(who: Author) -> Iterator[None]:
     """Run the block for this author: its acts carry the name, and a viewer's are refused."""

@@ -104,7 +104,7 @@ class Settings(BaseModel):
     hidden: tuple[str, ...] = Field(
         ("password", "passwd", "secret", "token", "credential", "api_key", "authorization"),
         description="arguments and fields of results whose names have one of these in them have no value on the "
-        "dashboard, and no search for a text finds them; * hides all of them",
+        "dashboard, which finds none by them, and in what Flower and inspect are told of jobs; * hides all of them",
     )
     operators: tuple[str, ...] = Field(
         (), description="names of those who may act on the dashboard inside Flower; empty: all who log in there"

@@ -25,11 +25,11 @@ from coordinator.client.coordinator import Coordinator
 from coordinator.cursor import page
 from coordinator.diagnosis.summary import Summary
 from coordinator.errors import StoreRefused, StoreUnavailable, UnknownJob
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
 from coordinator.jobs.search import FILTERS
 from coordinator.jobs.submission import Submission
 from coordinator.jobs.trail import Action
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes.bulk import LANE_VERBS, ActingOn, Verb
 from coordinator.lanes.client import ENDS
 from coordinator.lanes.plan import Plan
@@ -279,7 +279,7 @@ def command_on_lanes(function: Act, *options: Options) -> click.Command:
     def act(
         coordinator: Coordinator, key: str, dry_run: bool, yes: bool, as_json_: bool, **asked: object
     ) -> None:  # fmt: skip
-        if asked.get("holder") or not (dry_run or key.endswith(("/", "*"))):
+        if asked.get("holder") or not (dry_run or key.endswith("*")):
             _show(_done(coordinator, function, dry_run, key=key, **asked), as_json_)
         else:
             asked.pop("holder", None)

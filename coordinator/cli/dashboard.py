@@ -34,17 +34,22 @@ def dashboard(
         import uvicorn  # an extra, and slow to load
 
         from coordinator import dashboard as pages
+        from coordinator.dashboard.prompt import Prompt
     except ImportError as error:
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[dashboard]'") from error
     if bool(user_header) != bool(proxies):
         raise click.UsageError("--user-header and --proxy belong together: only that proxy is believed")
     if unknown := {*mounts} - {at for one in coordinator.extensions for at in one.mounts}:
         raise click.UsageError(f"no extension has an app for {', '.join(sorted(unknown))}")
+    if coordinator.app is not None:
+        from coordinator.client.app_check import import_modules
+
+        import_modules(coordinator.app)  # in the main thread: no page does
     token = token or secrets.token_urlsafe(24)
     auth = pages.from_proxy(user_header, proxies, coordinator.settings.operators) if user_header else None
     app = pages.dashboard(coordinator, auth=auth, token=token, hosts=(address, *hosts), mounts=mounts)
     config = uvicorn.Config(
-        app, host=address, port=port, log_level="warning", proxy_headers=False, server_header=False,
+        app, host=address, port=port, http=Prompt, log_level="warning", proxy_headers=False, server_header=False,
         timeout_graceful_shutdown=1, limit_concurrency=400,
     )  # fmt: skip
     listening = listen(address, port)

@@ -13,8 +13,8 @@ P = ParamSpec("P")
 
 _HELP = {
     "task": "Only jobs of this task.",
-    "key": "Only jobs of this lane; K/ or K*: of all lanes whose keys begin so.",
-    "since": "Only what ended since then, or was submitted where it is not over: 90s, 15m, 1h, 2d, or an instant.",
+    "key": "Only jobs of this lane; K*: of all lanes whose keys begin so.",
+    "since": "Only what ended since then, or was submitted where it is not over: 90s, 1h, 2d, or an instant, in UTC.",
     "until": "Only what ended, or was submitted, until then.",
     "node": "Only jobs that ran on this node last.",
     "error": "Only jobs whose error has this in its type or message.",

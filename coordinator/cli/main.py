@@ -42,11 +42,12 @@ from coordinator.diagnosis.lost import LostNode
 from coordinator.diagnosis.status import Status, status_of
 from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import Node, Nodes
-from coordinator.jobs.instances import GrabRecord, shown_lane
+from coordinator.jobs.instances import GrabRecord
 from coordinator.jobs.rates import Span
 from coordinator.jobs.record import Job
 from coordinator.jobs.search import JobFilter
 from coordinator.jobs.states import LaneState
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes.view import Lane
 from coordinator.store.library import Loaded
 from coordinator.store.times import moment, span_text

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from coordinator.cli.format import pairs, table
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.history import Event
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import ErrorRecord
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes.view import Lane
 from coordinator.store.times import instant, moment, span_text
 from coordinator.store.values import ActNote

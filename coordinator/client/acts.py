@@ -9,9 +9,9 @@ from typing import Unpack
 
 from coordinator.author import Acting
 from coordinator.client.coordinator import Coordinator
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.states import End, Sorted
+from coordinator.jobs.validation import shown_lane
 from coordinator.store.times import moment
 from coordinator.store.values import Json
 

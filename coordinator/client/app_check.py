@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
+from weakref import WeakKeyDictionary
 
 from celery import Celery
 from celery.app.task import Task
@@ -40,12 +41,24 @@ _RISKS = (
 _WORKER = re.compile(r"^ExecStart=.*\bcelery\b.*\bworker\b", re.MULTILINE)
 
 
-def of_app(app: Celery, units: Path = UNITS) -> Iterator[Finding]:
-    """What of the app will not work, or differs. Imports its modules, as a worker does."""
+_wrong: WeakKeyDictionary[Celery, str] = WeakKeyDictionary()  # apps whose modules were imported here
+
+
+def import_modules(app: Celery) -> str:
+    """Import the app's modules, as a worker does, and return what is wrong with one of them."""
     try:
         app.loader.import_default_modules()
+        _wrong[app] = ""
     except (Exception, SystemExit) as error:
-        wrong = f"{type(error).__name__}: {error}"
+        _wrong[app] = f"{type(error).__name__}: {error}"
+    return _wrong[app]
+
+
+def of_app(app: Celery, units: Path = UNITS, imports: bool = True) -> Iterator[Finding]:
+    """What of the app will not work, or differs. `imports`: its modules first; else only what this process has of it
+    is looked at.
+    """
+    if wrong := import_modules(app) if imports else _wrong.get(app, ""):
         yield Finding("error", "app.import", f"app {app.main}", f"a module cannot be imported: {wrong}", "mend it")
         return
     with suppress(SettingsError):  # each option that is wrong has its finding

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, Unpack, overload
 
-from coordinator.author import Acting, act_of, refuses_viewers
+from coordinator.author import Acting, act_of, for_somebody, refuses_viewers
 from coordinator.errors import InvalidJob, JobFailed, SettingsError, ShuttingDown
 from coordinator.extension import Extension
 from coordinator.jobs.current import current_job
@@ -237,7 +237,7 @@ class Coordinator:
         if self.app is not None:
             from coordinator.client.app_check import of_app
 
-            findings += of_app(self.app)
+            findings += of_app(self.app, imports=not for_somebody())
         return sorted_findings(findings)
 
     def _findings(self) -> list[Finding]:
@@ -256,7 +256,7 @@ class Coordinator:
         """
         from coordinator.jobs.search import search
 
-        return search(self._looked_at, most, after, self._hidden, **wanted)
+        return search(self._looked_at, most, after, self._unseen, **wanted)
 
     def counts(self) -> dict[str, int]:
         """Count the jobs in each state and each outcome, and all that were `created`; `retries`, `losses`, `faults`."""
@@ -560,13 +560,13 @@ class Coordinator:
         """Act on all that a filter finds, in portions: it acts as you iterate over the progress.
 
         `cancel`, `retry` and `move` act on the jobs of a JobFilter. `release`, `pause`, `resume` and `limit` act on the
-        lanes of a `key`: one, or those that are there now and begin so, where it ends in `/` or `*`. Another call does
+        lanes of a `key`: one, or those that are there now and begin so, where it ends in `*`. Another call does
         the rest; a release takes each lane from who holds it then. `How` has `to`, `priority` and `limit`. `dry_run`:
         give the Plan, and do nothing. Raises InvalidJob for a filter that names nothing.
         """
         from coordinator.lanes.bulk import on_filter
 
-        bulk, acting = on_filter(self._looked_at, verb, wanted, self._hidden)
+        bulk, acting = on_filter(self._looked_at, verb, wanted, self._unseen)
         return bulk.plan() if dry_run else bulk.run(acting)
 
     def refused(self, most: int = 100) -> list[RefusedRequest]:
@@ -722,10 +722,15 @@ class Coordinator:
 
     @cached_property
     def _hidden(self) -> Hidden:
-        """For searches, which find no hidden value."""
+        """What people do not see."""
         from coordinator.client.task_defaults import hidden_of
 
-        return hidden_of(self.app, self.settings, None)
+        return hidden_of(self.app, self.settings)
+
+    @property
+    def _unseen(self) -> Hidden | None:
+        """What a search does not find."""
+        return self._hidden if for_somebody() else None
 
     @property
     def _core(self) -> LaneClient:

@@ -20,7 +20,7 @@ from coordinator.celery_patches.declared import declared, rate_limit
 from coordinator.errors import InvalidJob
 from coordinator.jobs.arguments import checked
 from coordinator.jobs.chain import inner, is_canvas
-from coordinator.jobs.hidden import HIDDEN, Hidden
+from coordinator.jobs.hidden import Hidden
 from coordinator.jobs.options import JobDefaults, TaskDefault
 from coordinator.jobs.spec import Signature, SignatureOptions
 from coordinator.jobs.validation import near
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _NOT_OWN = ("celery.", "coordinator.")
 _USUAL = "celery"
 _MINUTE, _GUESSED = 60.0, 1.0
+_PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def target_of(
@@ -178,14 +179,15 @@ def _own_options(task: Task) -> SignatureOptions:
     return options
 
 
-def hidden_of(app: Celery | None, settings: Settings, mark: str | None = HIDDEN) -> Hidden:
+def hidden_of(app: Celery | None, settings: Settings) -> Hidden:
     """Which values are hidden. Only a process with the task knows the names of arguments that were given by place."""
 
-    def parameters(task: str) -> list[str]:
+    def parameters(task: str) -> list[str] | None:
         known = app.tasks.get(task) if app else None
         try:
-            return list(inspect.signature(known.run).parameters) if known else []
+            found = inspect.signature(known.run).parameters.values() if known else None
         except (TypeError, ValueError):
-            return []
+            return None
+        return None if found is None else [one.name for one in found if one.kind in _PLACES]
 
-    return Hidden(settings.hidden, parameters, mark)
+    return Hidden(settings.hidden, parameters)

@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -76,7 +76,9 @@ def from_proxy(header: str, proxies: Iterable[str], operators: Iterable[str] = (
 
 
 class Patience:
-    """Slows those who guess: after each failed login, an address waits twice as long, up to a minute."""
+    """Slows those who guess: after each wrong token, an address waits twice as long, up to a minute. The right one is
+    let in at once, since it may come from somebody else behind the same address.
+    """
 
     def __init__(self) -> None:
         self._failed: dict[str, tuple[int, float]] = {}
@@ -106,7 +108,7 @@ class TokenLogin:
     def __call__(self, request: Request) -> Author | None:
         who = Author(f"unknown from {address(request)}")
         kind, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and self.left(request) <= 0:
+        if kind.lower() == "bearer":
             return who if self.is_right(request, bearer) else None
         return who if self._is_session(request.cookies.get(self.cookie, "")) else None
 
@@ -124,7 +126,8 @@ class TokenLogin:
 
     def _is_session(self, value: str) -> bool:
         ends, _, signed = value.partition(".")
-        return hmac.compare_digest(signed, self._sign(ends)) and ends.isdigit() and int(ends) > time.time()
+        is_ours = hmac.compare_digest(signed.encode(), self._sign(ends).encode())
+        return is_ours and ends.isdigit() and int(ends) > time.time()
 
     def _sign(self, text: str) -> str:
         return hmac.new(self._key, text.encode(errors="replace"), "sha256").hexdigest()
@@ -180,7 +183,8 @@ class Guard:
     ) -> tuple[Response | None, Receive]:  # fmt: skip
         """Check a request. Returns the answer that refuses it, or None, and the body that was sent."""
         nobody: Receive = request.receive
-        if "*" not in self._hosts and (urlsplit(f"//{request.headers.get('host', '')}").hostname not in self._hosts):
+        name = _host(f"//{request.headers.get('host', '')}")
+        if name is None or not self._hosts & {"*", name.hostname}:
             return PlainTextResponse("This Host is not the dashboard's: start it with --host NAME\n", 421), nobody
         if is_file:
             request.scope[VISIT] = Visit(Author("", "viewer"), "")
@@ -217,12 +221,13 @@ class Guard:
         token = form.get("token") if sent else request.query_params.get("token")
         if token is None:
             return None
-        if (left := login.left(request)) > 0:
+        left = login.left(request)
+        if not login.is_right(request, token):
+            if left <= 0:
+                return self._ask(request, "This is not the token.", 401)
             answer = self._ask(request, f"Too many wrong tokens: wait {left:.0f} s.", 429)
             answer.headers["Retry-After"] = str(int(left) + 1)
             return answer
-        if not login.is_right(request, token):
-            return self._ask(request, "This is not the token.", 401)
         answer = RedirectResponse(_after_login(request, form), 303)
         return _with_cookie(answer, request, login.cookie, login.session(), _SESSION)
 
@@ -245,12 +250,22 @@ def _after_login(request: Request, form: Mapping[str, str]) -> str:
     return url.path + (f"?{url.query}" if url.query else "")
 
 
+def _host(url: str) -> SplitResult | None:
+    """The parts of a URL; None of one that is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises, too
+    except ValueError:
+        return None
+    return parts
+
+
 def _foreign(request: Request) -> str:
     """What is wrong with where a POST comes from; "" where it comes from our own page, or from a program."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site != "same-origin":
         return "This request comes from another site"
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and ((place := _host(origin)) is None or place.netloc != request.headers.get("host")):
         return "This request comes from another origin"
     if site is None and origin is None and "authorization" not in request.headers:
         return "A form needs a browser that says Origin or Sec-Fetch-Site; a program sends Authorization: Bearer"

@@ -13,8 +13,8 @@ from coordinator.client import acts
 from coordinator.dashboard.extend import Act, Asked, Field
 from coordinator.dashboard.show import job_link
 from coordinator.errors import InvalidJob, UnknownJob
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.search import FILTERS, JobFilter
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes.bulk import LANE_VERBS, ON_STATES, ActingOn, Progress, Verb
 from coordinator.lanes.plan import Hit, Plan
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -82,8 +82,7 @@ def _chart(asked: Asked) -> Chart:
 
 def _jobs(asked: Asked) -> object:
     most = asked.number("most", 50, 1, MOST)
-    found = asked.coordinator.jobs(most=most, after=asked.text("after"), **acts.filter_of(asked))
-    return dataclasses.replace(found, jobs=tuple(hide.job(asked.coordinator, one) for one in found.jobs))
+    return asked.coordinator.jobs(most=most, after=asked.text("after"), **acts.filter_of(asked))
 
 
 def _lanes(asked: Asked) -> object:
@@ -95,19 +94,14 @@ def _lanes(asked: Asked) -> object:
 READINGS: Mapping[str, Reading] = {
     "counts": Reading(dict[str, int], lambda asked: asked.coordinator.counts()),
     "lanes": Reading(list[Lane], _lanes, ("prefix", "state", "after", "most")),
-    "lane": Reading(
-        Lane, lambda asked: hide.lane(asked.coordinator, asked.coordinator.lane(asked.text("key"))), ("key",)
-    ),
+    "lane": Reading(Lane, lambda asked: asked.coordinator.lane(asked.text("key")), ("key",)),
     "rates": Reading(Rates, lambda asked: asked.coordinator.rates()),
     "chart": Reading(Chart, _chart),
     "why-summary": Reading(Summary, lambda asked: asked.coordinator.why_summary()),
     "contended": Reading(list[Lane], lambda asked: asked.coordinator.contended()),
     "jobs": Reading(Found, _jobs, (*FILTERS, "after", "most")),
-    "refused": Reading(
-        list[RefusedRequest],
-        lambda asked: [hide.refused(asked.coordinator, one) for one in asked.coordinator.refused(MOST)],
-    ),
-    "job": Reading(Job, lambda asked: hide.job(asked.coordinator, asked.coordinator.job(asked.text("id"))), ("id",)),
+    "refused": Reading(list[RefusedRequest], lambda asked: asked.coordinator.refused(MOST)),
+    "job": Reading(Job, lambda asked: asked.coordinator.job(asked.text("id")), ("id",)),
     "why": Reading(
         Why,
         lambda asked: asked.coordinator.why(**{name: asked.text(name) for name in asked.values}),
@@ -183,7 +177,7 @@ def _reader(coordinator: Coordinator, function: Callable[[Asked], object], read:
     async def answer(request: Request) -> object:
         asked = Asked(coordinator, dict(request.query_params), request.scope[VISIT].author)
         try:
-            return await read(partial(function, asked))
+            return await read(lambda: hide.shown(coordinator, function(asked)))
         except Exception as error:
             return _failed(error_page_of(error, coordinator.extensions))
 

@@ -13,11 +13,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakValueDictionary
 
 from fastapi import FastAPI
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
@@ -26,8 +28,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coordinator.author import Author, Role
-from coordinator.dashboard import acts, show, views
+from coordinator.author import Author, Role, author
+from coordinator.dashboard import acts, hide, show, views
 from coordinator.dashboard.access import LOOPBACK, VISIT, Auth, Guard, TokenLogin, Visit
 from coordinator.dashboard.api import api_of
 from coordinator.dashboard.doings import Doings, trouble_page
@@ -93,6 +95,7 @@ class Site:
         known = {"prefix": coordinator.settings.prefix, "acts": self._acts}
         self._everywhere = known | {"ui": self._templates.get_template("macros.html").make_module(known)}
         self._readers = ThreadPoolExecutor(READERS, "coordinator-pages")
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # of each author who reads
         self._doings = Doings()
         self._views["/doing"] = self._doings.page
         self._streams = 0
@@ -134,16 +137,24 @@ class Site:
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call a function that reads in a thread. Raises TimeoutError after five seconds; the thread is busy until the
-        function has ended, which asks Redis nothing more then.
+        function has ended, which asks Redis nothing more then. An author has half of the threads at most.
         """
-        context, deadline = copy_context(), time.monotonic() + PATIENCE
+        context, deadline, who = copy_context(), time.monotonic() + PATIENCE, author().name
+        loop, turn = asyncio.get_running_loop(), self._turns.get(who) or asyncio.Semaphore((READERS + 1) // 2)
+        self._turns[who] = turn
 
         def call() -> T:
             with until(deadline), connections_closed():
                 return function()
 
-        reading = asyncio.get_running_loop().run_in_executor(self._readers, context.run, call)
-        return await asyncio.wait_for(reading, PATIENCE)
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(turn.release)
+
+        await asyncio.wait_for(turn.acquire(), PATIENCE)
+        reading = self._readers.submit(context.run, call)
+        reading.add_done_callback(ended)
+        return await asyncio.wait_for(asyncio.wrap_future(reading), deadline - time.monotonic())
 
     async def _page(self, request: Request) -> Response:
         asked = self._asked(request)
@@ -171,7 +182,8 @@ class Site:
             "may_act": asked.author.role == "operator", "tabs": self._tabs,
             "links": self._links, "values": asked.values, "lives": asked.path in self._views,
         }  # fmt: skip
-        return self._templates.get_template(page.template).render(self._everywhere | around | dict(page.values))
+        values = cast(dict[str, object], hide.shown(self.coordinator, dict(page.values)))
+        return self._templates.get_template(page.template).render(self._everywhere | around | values)
 
     def _above(self, path: str) -> tuple[str, str]:
         """The address and title of the page of the bar to which a page belongs, else of the overview."""

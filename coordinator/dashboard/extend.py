@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from coordinator.author import Acting, Author
 from coordinator.dashboard.show import url
 from coordinator.errors import InvalidJob
-from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes.bulk import Progress
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from coordinator.diagnosis.cause import Cause, Why
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
+from coordinator.jobs.validation import shown_lane
 from coordinator.store.times import instant, moment, span_text
 from coordinator.store.values import ActNote
 

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
-from coordinator.client.task_defaults import hidden_of
 from coordinator.cursor import page
-from coordinator.dashboard import hide
 from coordinator.dashboard.acts import filter_of, on_jobs
 from coordinator.dashboard.extend import Asked, Page, Tab, View
 from coordinator.dashboard.show import url
@@ -21,6 +19,7 @@ from coordinator.jobs.record import Job, read_many
 from coordinator.jobs.search import STATES as JOB_STATES
 from coordinator.jobs.search import JobFilter, count
 from coordinator.jobs.states import LaneState
+from coordinator.jobs.validation import stored_lane
 from coordinator.lanes.view import STATES, Lane, oldest
 from coordinator.store.times import EPOCH
 from coordinator.store.values import ActNote
@@ -140,7 +139,7 @@ def _count(asked: Asked, wanted: JobFilter) -> tuple[int, bool]:
     c = asked.coordinator
     return asked.keep(
         f"count {sorted(wanted.items())}", 10.0,
-        lambda: count(c.store, COUNTS, hidden_of(c.app, c.settings, None), **wanted),
+        lambda: count(c.store, COUNTS, c._unseen, **wanted),
     )  # fmt: skip
 
 
@@ -150,7 +149,7 @@ def _lasted(run: Job) -> float:
 
 def job(asked: Asked) -> Page:
     job_id, c = asked.text("id"), asked.coordinator
-    found = hide.job(c, c.job(job_id))
+    found = c.job(job_id)
     why = None if found.over else c.why(found.id)
     return Page("job.html", f"Job {found.id}", {"job": found, "why": why, "parts": _parts(c, found.awaits)})
 
@@ -174,7 +173,7 @@ def _parts(c: Coordinator, ids: Sequence[str], deep: int = DEEP) -> list[Part]:
 
 def refused(asked: Asked) -> Page:
     c = asked.coordinator
-    rows = [hide.refused(c, one) for one in c.refused(ROWS * 2)] if c.app else ()
+    rows = c.refused(ROWS * 2) if c.app else ()
     return Page("refused.html", "Refused requests", {"rows": rows, "app": c.app})
 
 
@@ -235,7 +234,7 @@ def find(asked: Asked) -> str:
         return url("/job", id=c.job(wanted).id)
     except UnknownJob:
         there = [lane.key for lane in c.lanes(wanted, None, 1)]
-    return url("/lane", key=wanted) if wanted in there else url("/lanes", prefix=wanted)
+    return url("/lane", key=wanted) if stored_lane(wanted) in there else url("/lanes", prefix=wanted)
 
 
 VIEWS: Mapping[str, View] = {

@@ -13,7 +13,7 @@ from string import Formatter
 from typing import TypeAlias
 
 from coordinator.diagnosis.cause import Cause
-from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.validation import shown_lane
 from coordinator.store.times import moment, span_text
 from coordinator.store.values import Json
 

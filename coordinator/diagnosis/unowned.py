@@ -14,8 +14,8 @@ from coordinator.diagnosis.codes import command
 from coordinator.diagnosis.finding import Finding
 from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import TERMINAL
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes import view
 from coordinator.lanes.view import Lane
 from coordinator.store.client import Store

@@ -19,8 +19,8 @@ from coordinator.diagnosis.snapshot import Reasons, Snapshot
 from coordinator.diagnosis.spent import spent
 from coordinator.errors import InvalidJob, UnknownJob
 from coordinator.jobs import validation
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.record import Job
+from coordinator.jobs.validation import shown_lane
 from coordinator.lanes.client import LaneClient
 from coordinator.store.times import instant, span_text
 
@@ -48,7 +48,8 @@ def why_of(
     if kind == "job":
         return why_job(look, name)
     if kind == "key":
-        return why_thing(look, f"lane {validation.check_key(name)}", of_lane(look, name))
+        key = validation.check_key(name)
+        return why_thing(look, f"lane {key}", of_lane(look, key))
     return why_thing(look, f"{kind} {name}", of_node(look, name) if kind == "node" else of_entry(look, entries(), name))
 
 

@@ -14,13 +14,13 @@ from urllib.parse import quote
 from kombu.utils.json import loads
 
 from coordinator.errors import InvalidJob
-from coordinator.jobs.validation import limit, printable
+from coordinator.jobs.validation import SEPARATOR, limit, printable, stored_lane
 from coordinator.store.reading import FieldReader, text_in
 from coordinator.store.times import milliseconds
 from coordinator.store.values import Json
 
 LONGEST = 200
-_GRAB = "grab\x1f"
+_GRAB = f"grab{SEPARATOR}"
 _FIELDS = ("state", "fence", "attempt", "about", "started", "ended", "value")
 Instance = str | int | datetime
 State = Literal["", "running", "complete", "incomplete", "waiting", "failed", "abandoned", "stopped"]
@@ -71,7 +71,7 @@ class GrabRecord:
 
 def lane_of(key: str, instance: str) -> str:
     """The lane of an instance. No other lane has such a key, since the keys of callers have no control characters."""
-    return f"{_GRAB}{key}\x1f{instance}"
+    return f"{_GRAB}{key}{SEPARATOR}{instance}"
 
 
 def is_grab(lane: str) -> bool:
@@ -81,13 +81,8 @@ def is_grab(lane: str) -> bool:
 
 def names_in(lane: str) -> tuple[str, str]:
     """The key and the instance of a lane that `lane_of` named."""
-    _, key, name = lane.split("\x1f")
+    _, key, name = lane.split(SEPARATOR)
     return key, name
-
-
-def shown_lane(key: str) -> str:
-    """The key of a lane, for people."""
-    return key.replace("\x1f", " ")
 
 
 def checked(what: str, text: object) -> str:
@@ -96,9 +91,9 @@ def checked(what: str, text: object) -> str:
         text = (text if text.tzinfo else text.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
     elif isinstance(text, int) and not isinstance(text, bool):
         text = str(text)
-    if not isinstance(text, str) or not printable(text) or len(text) > LONGEST:
+    if not isinstance(text, str) or not printable(text) or len(text) > LONGEST or stored_lane(text) != text:
         raise InvalidJob(
-            f"the {what} of a grab is text of 1 to {LONGEST} characters without control characters, not "
+            f"the {what} of a grab is text of 1 to {LONGEST} characters without control characters and ¦, not "
             f"{str(text)[:60]!r}"
         )
     return text

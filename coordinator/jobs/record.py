@@ -13,10 +13,9 @@ from typing import Any, cast, get_args
 from coordinator.errors import UnknownJob
 from coordinator.jobs import chain
 from coordinator.jobs.history import Event, course_of, events_of
-from coordinator.jobs.instances import shown_lane
 from coordinator.jobs.spec import ErrorRecord, Spec, StepSpec
 from coordinator.jobs.states import Over, State
-from coordinator.jobs.validation import printable
+from coordinator.jobs.validation import printable, shown_lane
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, json_in, number_in, reader_of, text_in
 from coordinator.store.times import milliseconds

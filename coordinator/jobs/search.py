@@ -13,14 +13,14 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import chain, islice
 from typing import NamedTuple, TypedDict, Unpack, get_args
 
 from coordinator.errors import InvalidJob
 from coordinator.jobs import record, validation
-from coordinator.jobs.hidden import Hidden
+from coordinator.jobs.hidden import HIDDEN, Hidden
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.states import State
 from coordinator.store.client import Store
@@ -45,10 +45,10 @@ When = datetime | timedelta | str
 class JobFilter(TypedDict, total=False):
     """Which jobs. All of these must hold.
 
-    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `/` or `*`.
-    `since`, `until`: an instant (a datetime, or as ISO 8601), or so long ago (`90s`, `15m`, `1h`, `2d`, `1w`); of a
-    job's end, or of its submit where it is not over. `node`: where it ran last. `error`: a part of the error's type or
-    message, and `text`: a part of an argument; for these two, capitals count as small letters.
+    `state`: one or several. `task`: its name. `key`: of a lane, or how keys begin, where it ends in `*`. `since`,
+    `until`: an instant (a datetime, or as ISO 8601, in UTC where that has no zone), or so long ago (`90s`, `15m`, `1h`,
+    `2d`, `1w`); of a job's end, or of its submit where it is not over. `node`: where it ran last. `error`: a part of
+    the error's type or message, and `text`: a part of an argument; for these two, capitals count as small letters.
     """
 
     state: str | Sequence[str] | None
@@ -209,10 +209,8 @@ def _read(store: Store, asked: JobFilter) -> _Wanted:
     key = asked.get("key") or "*"
     texts = tuple((name, str(asked[name])) for name in ("task", "node", "error", "text") if asked.get(name))
     since, until = (_instant(store, name, asked.get(name)) for name in ("since", "until"))
-    prefix = key.endswith(("/", "*"))
-    return _Wanted(
-        frozenset(named), key.removesuffix("*"), prefix, since or 0, 2**53 if until is None else until, texts
-    )
+    first = validation.stored_lane(key.removesuffix("*"))
+    return _Wanted(frozenset(named), first, key.endswith("*"), since or 0, 2**53 if until is None else until, texts)
 
 
 def _instant(store: Store, name: str, value: object) -> int | None:
@@ -224,8 +222,10 @@ def _instant(store: Store, name: str, value: object) -> int | None:
             value = timedelta(seconds=float(span[1]) * _UNITS[span[2]])
         if isinstance(value, timedelta):
             return store.now() - milliseconds(value.total_seconds())
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-        return to_ms(moment if moment.tzinfo else moment.astimezone())
+        if isinstance(value, datetime):
+            return to_ms(value if value.tzinfo else value.astimezone())
+        moment = datetime.fromisoformat(str(value))
+        return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))  # as commands and pages print them
     except (OverflowError, ValueError) as error:
         raise InvalidJob(f"{name} {validation.shown(value)}: give an instant, or a span such as 15m, 1h, 2d") from error
 
@@ -424,18 +424,19 @@ def _has_argument(fields: dict[str, str], text: str, hidden: Hidden) -> bool:
     spec = record.spec_of(reader)
     steps = spec.get("steps") or [spec]
     values: list[object] = [hidden.value(reader.json("merge_args"))]
-    for step in steps:
-        task = str(step.get("task") or fields.get("task"))
-        values += [hidden.args(task, step.get("args") or ()), hidden.value(step.get("kwargs"))]
+    own = "" if fields.get("phase") else fields.get("task", "")  # of a job that was rolled back it is the rollback's
+    for number, step in enumerate(steps):
+        task, args = step.get("task") or own, step.get("args") or ()
+        values += [hidden.args(task, args, chained=number > 0), hidden.value(step.get("kwargs"))]
     return any(text in leaf.casefold() for leaf in _leaves(values))
 
 
 def _leaves(value: object) -> Iterator[str]:
-    """The texts in a value, and its other parts as JSON has them."""
+    """The texts in a value that are not hidden, and its other parts as JSON has them."""
     if isinstance(value, dict | list | tuple):
         for part in (*value, *value.values()) if isinstance(value, dict) else value:
             yield from _leaves(part)
-    elif value is not None:
+    elif value is not None and value is not HIDDEN:
         yield value if isinstance(value, str) else json.dumps(value, default=str)
 
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 from coordinator.author import Acting, act_of
 from coordinator.errors import InvalidJob
 from coordinator.jobs.record import fields_of_many
+from coordinator.jobs.validation import stored_lane
 from coordinator.store.client import Store
 from coordinator.store.times import instant, milliseconds, moment
 
@@ -50,6 +51,7 @@ class Action:
 def actions(store: Store, most: int, after: str, by: str | None, thing: str | None) -> list[Action]:
     """See `Coordinator.actions`."""
     matching: list[Action] = []
+    thing = thing and stored_lane(thing)
     many = _on_many(store, thing or "")
     for action in newest_first(store, after):
         named = thing in (None, action.kind, action.thing) or action.of in many or _covers(action, thing or "")
@@ -75,7 +77,7 @@ def _covers(action: Action, thing: str) -> bool:
     if (kind, action.kind) != ("lane", "lanes"):
         return False
     named = action.name.removeprefix("key=")
-    return key.startswith(named.removesuffix("*")) if named.endswith(("/", "*")) else key == named
+    return key.startswith(named[:-1]) if named.endswith("*") else key == named
 
 
 def _so_far(store: Store, action: Action) -> Action:

@@ -18,6 +18,7 @@ from coordinator.jobs.spec import Policy
 from coordinator.jobs.states import End
 from coordinator.store.times import milliseconds
 
+SEPARATOR, _SEEN = "\x1f", "¦"
 MAX_KEYS = 16
 
 GRABS = "grab:"  # the ids of processes that grab begin so
@@ -44,6 +45,10 @@ def check_keys(keys: object) -> tuple[str, ...]:
     for key in names:
         if not isinstance(key, str) or not printable(key):
             raise InvalidJob(f"a key is text that is not empty, without control characters, not {key!r}")
+        if key.endswith("*") or _SEEN in key:
+            raise InvalidJob(
+                f"key {key!r}: one that ends in * names all keys that begin so, and {_SEEN} those of grabs"
+            )
         if len(key.encode()) > 512:
             raise InvalidJob(f"key {key[:40]!r}… has {len(key.encode())} bytes; at most 512 (hash longer names)")
         if names.count(key) > 1:
@@ -52,10 +57,23 @@ def check_keys(keys: object) -> tuple[str, ...]:
 
 
 def check_key(key: object) -> str:
-    """Return the key of one lane."""
+    """Return the key of one lane, also of a grab's, as people see it or as Redis has it."""
     if not isinstance(key, str):
         raise InvalidJob(f"name one key, as text, not {shown(key)}; a job takes several: submit([…], …)")
+    kind, *names = stored_lane(key).split(SEPARATOR)
+    if kind == "grab" and len(names) == 2 and all(map(printable, names)):
+        return stored_lane(key)
     return check_keys(key)[0]
+
+
+def stored_lane(text: str) -> str:
+    """The key of a lane, or the beginning of one, as Redis has it, from what people see."""
+    return text.replace(_SEEN, SEPARATOR)
+
+
+def shown_lane(text: str) -> str:
+    """The key of a lane as people see it: ¦ stands between the names of a grab's."""
+    return text.replace(SEPARATOR, _SEEN)
 
 
 def id_of(job: object) -> str:

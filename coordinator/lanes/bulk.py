@@ -181,16 +181,17 @@ class _Lanes(Bulk[Lane]):
         super().__init__(store, verb, how, named, hidden)
         if more := named.keys() - {"key"}:
             raise InvalidJob(f"{verb} acts on lanes: name them by key alone, not by {', '.join(sorted(more))}")
-        self._key = validation.check_key(named["key"])
+        key = named["key"]
+        self._prefix = isinstance(key, str) and key.endswith("*")
+        self._key = validation.stored_lane(str(key)[:-1]) if self._prefix else validation.check_key(key)
         if verb == "limit" and how.get("limit") is None:
             raise InvalidJob("limit on a filter: say how many jobs of a lane may run at once, such as limit=2")
         self._limit = check_limit(how.get("limit", 1))
 
     def looked(self, most: int) -> Iterator[list[Lane]]:
-        """Lanes of grabs are left alone, since their keys are not as people know them: `release_grab` acts on them."""
-        key, prefix = self._key.removesuffix("*"), self._key.endswith(("/", "*"))
-        for keys in pages(self._store, key, "", most) if prefix else [[key]]:
-            own = [key for key in keys if not is_grab(key)]
+        """Of many, those of grabs are left alone: `release_grab` acts on them."""
+        for keys in pages(self._store, self._key, "", most) if self._prefix else [[self._key]]:
+            own = [key for key in keys if not (self._prefix and is_grab(key))]
             yield [lane for lane in look(self._store, own, 1) if self._changes(lane)]
 
     def _changes(self, lane: Lane) -> bool:

@@ -20,7 +20,7 @@ from coordinator.errors import InvalidJob, LaneFull, Locked, StoreRefused, Store
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.grabs.reader import end_of_process
 from coordinator.jobs import record, validation
-from coordinator.jobs.instances import names_in, parse_instance
+from coordinator.jobs.instances import is_grab, names_in, parse_instance
 from coordinator.jobs.record import Job
 from coordinator.jobs.request import JobRequest
 from coordinator.jobs.spec import Spec
@@ -188,7 +188,9 @@ class LaneClient:
         return cast(State, state.decode())
 
     def set_limit(self, key: str, limit: int, **acting: Unpack[Acting]) -> int:
-        return int(self.store.step("lane_limit", validation.check_key(key), check_limit(limit), act_of(**acting)))
+        if is_grab(lane := validation.check_key(key)):
+            raise InvalidJob(f"lane {validation.shown_lane(lane)}: one at a time works on an instance of a grab")
+        return int(self.store.step("lane_limit", lane, check_limit(limit), act_of(**acting)))
 
     def _acted(self, step: str, job_id: str, *args: str) -> State:
         state = self.store.step(step, job_id, *args, job_id=job_id)

@@ -11,6 +11,7 @@ from typing import cast
 from coordinator.jobs.record import TERMINAL, Job, fields_of_many
 from coordinator.jobs.search import pages, search
 from coordinator.jobs.states import LaneState
+from coordinator.jobs.validation import stored_lane
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, act_in, number_in
 from coordinator.store.times import EPOCH
@@ -83,7 +84,7 @@ def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: 
     A page costs the same however many lanes there are.
     """
     chosen: list[Lane] = []
-    for keys in pages(store, prefix, after, min(most, _PAGE)):
+    for keys in pages(store, stored_lane(prefix), after, min(most, _PAGE)):
         chosen += [lane for lane in look(store, keys, 1) if _there(lane) and state in (None, lane.state)]
         if len(chosen) >= most:
             break

@@ -14,6 +14,7 @@ from celery.events import EventDispatcher
 from kombu.utils.encoding import safe_repr
 
 from coordinator.fleet.board import Board
+from coordinator.jobs.hidden import Hidden
 from coordinator.runner.attempt import Outcome
 from coordinator.runner.claim import Claim
 from coordinator.threads import SendingThread
@@ -33,6 +34,7 @@ class TaskEvents(SendingThread[Event]):
         self._app = app
         self._hostname = hostname
         self._board = board
+        self._hidden: Hidden = app.coordinator._hidden
         self._dispatcher: EventDispatcher | None = None
 
     def started(self, claim: Claim) -> None:
@@ -40,9 +42,10 @@ class TaskEvents(SendingThread[Event]):
             return
         message = claim.spec.get("message", {})
         known = {"uuid": claim.id, "name": claim.task, "root_id": claim.id, "parent_id": None, "retries": claim.tries}
+        args, kwargs = self._hidden.call(claim.task, claim.args, claim.kwargs)
         shown = {
-            "args": message.get("argsrepr") or safe_repr(claim.args)[:1024],
-            "kwargs": message.get("kwargsrepr") or safe_repr(claim.kwargs)[:1024],
+            "args": message.get("argsrepr") or safe_repr(args)[:1024],
+            "kwargs": message.get("kwargsrepr") or safe_repr(kwargs)[:1024],
             "eta": message.get("eta"),
             "expires": message.get("expires"),
         }
@@ -53,7 +56,8 @@ class TaskEvents(SendingThread[Event]):
         if not self._board.events:
             return
         if state == "succeeded":
-            self._note("task-succeeded", uuid=claim.id, result=safe_repr(outcome.value)[:1024], runtime=outcome.runtime)
+            result = safe_repr(self._hidden.value(outcome.value))[:1024]
+            self._note("task-succeeded", uuid=claim.id, result=result, runtime=outcome.runtime)
         elif state in ("cancelled", "expired"):
             self._note("task-revoked", uuid=claim.id, terminated=True, signum=None, expired=state == "expired")
         elif state not in ("ready", "parked"):

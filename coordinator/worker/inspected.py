@@ -20,6 +20,7 @@ from kombu.utils.json import loads
 from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import chain
+from coordinator.jobs.hidden import Hidden
 from coordinator.jobs.record import fields_of_many
 from coordinator.jobs.validation import is_id
 from coordinator.store.client import Store
@@ -118,8 +119,13 @@ class InspectedJobs:
     def _known(self, ids: Sequence[str], *states: str) -> dict[str, Info]:
         """The jobs of this app among these ids; if states are named, only those in one of them."""
         records = zip(ids, fields_of_many(self._store, ids, *_FIELDS), strict=True)
+        hidden: Hidden = self._app.coordinator._hidden
         return {
-            job_id: _info(job_id, task, *_arguments(phase, step, back, value, undid, merge_args, instead, spec))
+            job_id: _info(
+                job_id,
+                task,
+                *hidden.call(task, *_arguments(phase, step, back, value, undid, merge_args, instead, spec)),
+            )
             for job_id, (state, kind, task, phase, step, back, value, undid, merge_args, instead, spec) in records
             if kind.partition("\n")[0] in ("", self._app.main) and (state in states or (state and not states))
         }

@@ -5,14 +5,14 @@ from asyncio import Transport
 from pathlib import Path
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from coordinator.dashboard.prompt import Prompt
 from tasks.member_node.subjects import of_certificate
 from tasks.web.app import MembersApp
 from tasks.web.caller import SUBJECT
 
 
-class NamedPeer(H11Protocol):
+class NamedPeer(Prompt):
     """Gives the app the subject of the client's certificate, which the handshake has checked."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]

@@ -8,11 +8,12 @@ from celery import Celery
 
 
 class Ear:
-    """What is said on the event exchange: when each message was sent, and the task events of each job."""
+    """What is said on the event exchange: when each message was sent, the task events, and of each job their types."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
         self.messages: list[float] = []
+        self.told: list[Any] = []
         self.heard: dict[str, list[str]] = {}
         self._listens, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -30,6 +31,7 @@ class Ear:
         events = [one for one in (body if isinstance(body, list) else [body]) if one["type"].startswith("task-")]
         if events:
             self.messages.append(max(one["timestamp"] for one in events))
+        self.told += events
         for one in events:
             self.heard.setdefault(one["uuid"], []).append(one["type"])
 

@@ -2,7 +2,7 @@
 // says whether the page is live, and knows some keys.
 "use strict";
 
-const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const local = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" }); // 2026-11-28 13:00:00
 const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
 function dress(within) {
@@ -48,6 +48,19 @@ document.addEventListener("click", event => {
     dialog.close();
   }
 });
+
+// Instants in filters are the viewer's, as those on the page; an address has UTC.
+const whole = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?$/;
+for (const input of document.querySelectorAll("[data-instant]")) {
+  const sent = new Date(input.value);
+  input.placeholder = "1h, or a time";
+  if (input.value.endsWith("Z") && !isNaN(sent)) input.value = local.format(sent);
+  input.form.addEventListener("submit", () => {
+    const [, day, time] = input.value.trim().match(whole) ?? [];
+    const typed = new Date(`${day}T${time ?? "00:00"}`);
+    if (!isNaN(typed)) input.value = typed.toISOString();
+  });
+}
 
 // Filters apply themselves.
 for (const form of document.querySelectorAll("form[data-auto]")) {

@@ -15,6 +15,7 @@ from coordinator.store.values import Json
 
 MOST = 16 * 1024  # bytes of a message
 
+_TEXTS = ("argsrepr", "kwargsrepr")
 _NOT_HONOURED = ("eta", "expires", "callbacks", "errbacks", "chain", "chord", "taskset", "group")
 
 
@@ -42,6 +43,25 @@ def read(message: bytes, queue: str, size: int) -> tuple[dict[str, Json], Json]:
     if wrong := [name for name in _NOT_HONOURED if options.get(name)]:
         raise ValueError(f"a request cannot honour {', '.join(wrong)}")
     return _object(body[1] or {}, "kwargs"), headers.get("id")
+
+
+def opened(message: bytes) -> Json:
+    """What people read of a message: of an envelope the body and the headers, without the texts of its arguments that
+    Celery adds. A body that cannot be read is None. Raises ValueError for no JSON.
+    """
+    data = _json(message)
+    if not isinstance(data, dict) or not {"body", "properties"} <= data.keys():
+        return data
+    sent, headers = data.get("headers"), dict[str, Json]()
+    if isinstance(sent, dict):
+        headers = {name: value for name, value in sent.items() if value and name not in _TEXTS}
+    try:
+        body = _json(_body(data, headers))
+    except ValueError:
+        return {"body": None, "headers": headers}
+    if isinstance(headers.get("task"), str) and isinstance(body, list) and len(body) == 3:
+        body = {"task": headers["task"], **dict(zip(("args", "kwargs", "options"), body, strict=True))}
+    return {"body": body, "headers": headers} if headers else body
 
 
 def _json(text: bytes) -> Json:

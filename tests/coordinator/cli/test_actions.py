@@ -349,7 +349,7 @@ def test_lanes_are_steered_by_their_prefix_and_a_second_run_does_the_rest(
     assert (again.stdout, again.stderr) == ("pause: 30 lanes\n", "pause: 30 of 30\n")
     assert told(call("pause", "sync/*", *said)) == "pause would change nothing"
     assert node.order() == ["other"]
-    assert told(call("limit", "sync/", "2", *said)) == "limit: 130 lanes"
+    assert told(call("limit", "sync/*", "2", *said)) == "limit: 130 lanes"
     plan = coordinator.act("resume", key="sync/*", dry_run=True)
     assert (plan.count, len(plan.starts)) == (130, 131)
     assert call("resume", "sync/*", "--why", "over").exit_code == 1, "nobody said yes"
@@ -408,13 +408,13 @@ def test_a_filter_names_something_that_the_act_can_change(call: Call, coordinato
     with pytest.raises(InvalidJob, match="verb 'drain': one of cancel, retry, move, release, pause, resume, limit"):
         coordinator.act("drain", key="k")  # type: ignore[call-overload]
     with pytest.raises(InvalidJob, match="pause acts on lanes: name them by key alone, not by state"):
-        coordinator.act("pause", key="k/", state="held")
+        coordinator.act("pause", key="k/*", state="held")
     with pytest.raises(InvalidJob, match="say how many jobs of a lane"):
-        coordinator.act("limit", key="k/")
+        coordinator.act("limit", key="k/*")
     with pytest.raises(InvalidJob, match="limit is a whole number from 0 to 1000, not 1001"):
-        coordinator.act("limit", key="k/", limit=1001)
+        coordinator.act("limit", key="k/*", limit=1001)
     with pytest.raises(InvalidJob, match="pause takes no limit"):
-        coordinator.act("pause", key="k/", limit=0)
+        coordinator.act("pause", key="k/*", limit=0)
     assert told(call("release", "k/", "--holder", "j", "--why", "x")) == "job j does not hold k/"
     with pytest.raises(InvalidJob, match="no filter 'stat'"):
         coordinator.act("cancel", stat="held", dry_run=True)  # type: ignore[call-overload]

@@ -25,7 +25,7 @@ def test_grabs_lists_who_won_and_how_it_ended(call: Call, coordinator: Coordinat
         assert [one["instance"] for one in first["grabs"] + rest["grabs"]] == ["1", "b", "a"]
         assert (first["after"], rest["after"]) == ("nightly/b", None)
         lanes = told(call("lanes"))
-        assert "grab nightly b" in lanes
+        assert "grab¦nightly¦b" in lanes
         assert running.won
     assert told(call("grabs", "nobody")).count("\n") == 0
 
@@ -52,8 +52,8 @@ def test_a_submit_with_an_instance_says_who_has_it_and_waits_for_the_end(
     asked = ("submit", "nightly", "shop.work", "--instance", "a")
     lost = call(*asked)
     assert (lost.exit_code, lost.stdout) == (1, "one (no node yet) does it: nothing was submitted\n")
-    assert "grab nightly a" in told(call("job", "one"))
-    assert "grab nightly a" in told(call("jobs"))
+    assert "grab¦nightly¦a" in told(call("job", "one"))
+    assert "grab¦nightly¦a" in told(call("jobs"))
     assert node.order() == ["one"]
     assert call(*asked).stdout == "one (one, pid 0) has done it: nothing was submitted\n"
     assert listed(call("grabs", "nightly", "--json"))[0]["state"] == "complete"

@@ -46,7 +46,7 @@ class Stage:
         self.node.up(capacity=4)
         other = Puppet(c.store, "n2@beta", DAY)
         other.up(capacity=2)
-        about = {"password": "hunter2", "order": {"token": "sesame", "number": 7}}
+        about = {"password": "hunter2", "paper": "thermal", "order": {"token": "sesame", "number": 7}}
         self.run = self.node.submit("till", args=("receipt",), kwargs=about, max_attempts=2, job_id="run").id
         self.node.finish(self.node.must_take(), "raised", delay=60_000)
         c.retry(self.run, why="the printer has paper", by="ulla")
@@ -105,9 +105,9 @@ PAGES = {
 
 
 @contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
+def served(app: ASGIApp, **more: Any) -> Iterator[str]:
     """Give the address at which uvicorn, in a thread, serves this app."""
-    config = uvicorn.Config(app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=1, **more)
     server = uvicorn.Server(config)
     with config.bind_socket() as listening:
         thread = threading.Thread(target=server.run, args=([listening],))

@@ -94,6 +94,18 @@ def test_instants_are_the_viewers_and_utc_on_hover(page: Page) -> None:
     assert "02:00:00Z" in (first.get_attribute("title") or "")
 
 
+def test_an_instant_on_a_page_is_taken_by_a_filter_as_it_is_shown(page: Page, stage: Stage) -> None:
+    page.goto(f"/job?id={stage.run}")
+    ended = page.locator("ol.course time:not(.ago)").first.text_content() or ""
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", ended)
+    page.goto("/jobs?key=till")
+    page.fill("[name=since]", ended)
+    page.click("form.filter button")
+    page.wait_for_url(re.compile("since=.*Z"))
+    assert page.input_value("[name=since]") == ended
+    assert page.locator(f'th a[title="{stage.run}"]').count() == 1
+
+
 def test_an_act_opens_above_the_page_and_others_see_it(page: Page, stage: Stage) -> None:
     other = page.context.new_page()
     for tab in (page, other):

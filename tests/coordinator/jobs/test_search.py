@@ -1,6 +1,8 @@
 """One filter finds jobs by indexes: whatever ends meanwhile, pages leave none out."""
 
 import random
+import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -73,8 +75,8 @@ def test_jobs_are_those_in_no_line_then_those_in_line_then_the_ended(
         ({"state": "running"}, ["customer/7/a runs", "stock runs"]),
         ({"state": "scheduled"}, ["later"]),
         ({"key": "customer/7/a"}, ["later", "customer/7/a runs", "customer/7/a waits", "1 paid"]),
-        ({"key": "customer/7/"}, ["later", "customer/7/a runs", "customer/7/a waits", "2 failed", "1 paid"]),
-        ({"key": "customer/7/", "state": "running"}, ["customer/7/a runs"]),
+        ({"key": "customer/7/*"}, ["later", "customer/7/a runs", "customer/7/a waits", "2 failed", "1 paid"]),
+        ({"key": "customer/7/*", "state": "running"}, ["customer/7/a runs"]),
         ({"key": "stock"}, ["stock runs", "stock waits", "2 failed"]),
         ({"key": "s*"}, ["stock runs", "stock waits", "2 failed"]),
         ({"key": "customer"}, []),
@@ -243,7 +245,9 @@ def test_no_search_scans_the_names_of_all_keys(shop: Puppet, coordinator: Coordi
 def test_the_command_has_each_filter_and_names_the_next_page(shop: Puppet, call: Call) -> None:
     help_text = call("jobs", "--help").stdout
     assert [name for name in FILTERS if f"--{name}" not in help_text] == []
-    assert call("jobs", "--state", "failed", "--state", "running", "--key", "customer/7/").stdout.count("customer") == 3
+    assert (
+        call("jobs", "--state", "failed", "--state", "running", "--key", "customer/7/*").stdout.count("customer") == 3
+    )
     page = call("jobs", "--most", "3")
     after = page.stderr.split()[-1]
     found = loaded(call("jobs", "--after", after, "--json"))
@@ -258,3 +262,17 @@ def test_an_instant_without_a_zone_is_local_time(node: Puppet, coordinator: Coor
     for instant in (now, now.replace(tzinfo=UTC), now.astimezone().replace(tzinfo=None)):
         hour = timedelta(hours=1)
         assert ids(coordinator.jobs(since=instant - hour, until=instant + hour)) == ["j"]
+
+
+def test_a_text_without_a_zone_is_utc_as_commands_print_instants(
+    node: Puppet, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    end(node, "k", "j")
+    ended = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", call("job", "j").stdout)[-1]
+    after = str(datetime.fromisoformat(ended) + timedelta(seconds=1))
+    found = [loaded(call("jobs", *named, "--json"))["jobs"] for named in (("--since", ended), ("--until", after))]
+    monkeypatch.undo()
+    time.tzset()
+    assert [len(jobs) for jobs in found] == [1, 1]
