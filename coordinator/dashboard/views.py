@@ -42,15 +42,15 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 def overview(asked: Asked) -> Page:
     c = asked.coordinator
     nodes, findings = c.nodes(), asked.keep("doctor", 15.0, c.doctor)
-    summary = asked.keep("summary", 4.0, c.why_summary)
+    summary, lines, counts = asked.keep("waits", 4.0, lambda: (c.why_summary(), c.contended(), c.counts()))
     values = {
         "findings": findings,
         "summary": summary,
         "longest": _longest(c, [row.example for row in summary.rows if row.example]),
-        "contended": asked.keep("contended", 4.0, c.contended),
+        "lines": lines,
         "gone": _gone(c, nodes),
         "rates": asked.keep("rates", 10.0, c.rates),
-        "counts": c.counts(),
+        "counts": counts,
         "nodes": nodes,
         "capacity": sum(node.capacity for node in nodes),
         "busy": sum(map(taken, nodes)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from shlex import quote
 
 from coordinator.diagnosis.codes import command
@@ -13,12 +14,13 @@ from coordinator.diagnosis.fit import fit
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.errors import StoreRefused
 from coordinator.fleet.nodes import Node
+from coordinator.jobs.ready import ReadyKind, ready_of
 from coordinator.lanes import view
 from coordinator.store.client import Store
 from coordinator.store.reading import number_in
 from coordinator.store.times import span_text
 
-_MOST = 1000  # ready jobs, and doorbells of a node
+_MOST = 1000  # ready jobs of a task and class behind which it looks, and doorbells of a node
 _PAGES = 100  # of keys, where an installation of another prefix is looked for
 _UNANSWERED = 10.0  # seconds after which a bell is overdue
 _SKEW = 2.0  # seconds
@@ -132,20 +134,28 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
             yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, way_out)
 
 
+def _wait(look: Snapshot, kinds: Sequence[ReadyKind]) -> str:
+    """How many jobs wait with these ready ones: the jobs behind them in their lanes, too."""
+    count, ids = sum(one.count for one in kinds), [*chain(*ready_of(look.store, kinds, _MOST))]
+    if count > len(ids):
+        return f"{count} jobs, and those behind them, wait"
+    lanes = sorted({keys.partition("\n")[0] for (keys,) in look.fields(ids, "keys")})
+    count += sum(lane.waiting for lane in view.look(look.store, lanes, 1))
+    return f"{count} jobs wait" if count > 1 else "1 job waits"
+
+
 def unserved(look: Snapshot) -> Iterator[tuple[str, Finding]]:
     """The tasks of ready jobs that no living node can run; each with what is said. The jobs behind them wait, too."""
     known = {task for node in look.living for task in node.tasks}
-    lanes: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for (kind, task), ids in look.ready(_MOST).items():
-        parts = kind.split("\n")
+    lacking: defaultdict[tuple[str, str, str], list[ReadyKind]] = defaultdict(list)
+    for one in look.ready:
+        parts, task = one.kind.split("\n"), one.task
         if not fit(look.living, parts, task).nobody:
             continue
         lack = ("queue", parts[1]) if fit(look.living, parts[:2], task).nobody else ("label", ",".join(parts[2:]))
-        lack = lack if task in known else ("task", task)
-        lanes[*lack, task] |= {keys.partition("\n")[0] for (keys,) in look.fields(ids, "keys")}
-    for (what, name, task), keys in sorted(lanes.items()):
-        count = sum(lane.length for lane in view.look(look.store, sorted(keys), 1))
-        wait = f"{count} jobs wait" if count > 1 else "1 job waits"
+        lacking[*(lack if task in known else ("task", task)), task].append(one)
+    for (what, name, task), kinds in sorted(lacking.items()):
+        wait = _wait(look, kinds)
         if what == "task":
             said, way_out = f"{wait} for a task that no node has", command("retarget", {"old": task})
             yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
-from typing import Any
 
 from coordinator.diagnosis.codes import command
 from coordinator.diagnosis.finding import Finding
 from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
 from coordinator.jobs.instances import shown_lane
+from coordinator.jobs.ready import id_in, some_ready
 from coordinator.jobs.record import TERMINAL
 from coordinator.lanes import view
 from coordinator.lanes.view import Lane
@@ -23,7 +23,7 @@ from coordinator.store.reading import text_in
 
 MOST = 1000  # lanes, leases and jobs of a state that are looked at
 _FEW, _SLOTS = 10, 100  # jobs in front of a lane that are looked at: of most lanes, and of those with a greater limit
-_INDEXED = ("ready", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
+_INDEXED = ("scheduled", "collected", "retrying", "parked", "held", "rolling_back")
 
 
 def of_owners(store: Store, nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -132,16 +132,21 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _of_indexes(store: Store) -> Iterator[Finding]:
-    for state in _INDEXED:
-        name = store.key("state", state)
-        _, page = store.read("SSCAN", name, 0, "COUNT", MOST)
-        ids = [job_id.decode() for job_id in page][:MOST]
-        jobs: Any = zip(ids, record.fields_of_many(store, ids, "state"), strict=True)
-        for job_id, (now,) in jobs:
-            if not _open(now):
-                said = f"it is counted as {state}, and is over or has no record"
-                way_out = f"{store.redis_cli} SREM {quote(name)} {quote(job_id)}"
-                yield Finding("warning", "index.ghost", f"job {job_id}", said, way_out)
+    sets = [(state, store.key("state", state)) for state in _INDEXED]
+    sizes = [("ZCARD", store.key("ready-by-task")), *(("SCARD", name) for _, name in sets)]
+    pages = [("SSCAN", name, "0", "COUNT", str(MOST)) for _, name in sets]
+    replies = store.read_many([*sizes, *pages])
+    found = [("ready", "ZREM", store.key("ready-by-task"), member) for member in some_ready(store, MOST)]
+    for (state, name), (_, page) in zip(sets, replies[len(sizes) :], strict=True):
+        found += [(state, "SREM", name, member) for member in page[:MOST]]
+    for state, size in zip(("ready", *_INDEXED), replies, strict=False):
+        yield from _rest(f"{state} jobs", size)
+    states = record.fields_of_many(store, [id_in(member) for *_, member in found], "state")
+    for (state, remove, name, member), (now,) in zip(found, states, strict=True):
+        if not _open(now):
+            said = f"it is counted as {state}, and is over or has no record"
+            way_out = f"{store.redis_cli} {remove} {quote(name)} {quote(member.decode())}"
+            yield Finding("warning", "index.ghost", f"job {id_in(member)}", said, way_out)
 
 
 def _rest(what: str, count: int) -> Iterator[Finding]:

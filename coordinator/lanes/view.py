@@ -19,7 +19,8 @@ from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
 _PAGE = 200
-_DRAWN = 2000  # lanes of which the longest are sought
+_DRAWN = 10_000  # lanes of which the longest are sought
+_UNPINNED = ("(-inf", "+inf")  # the scores of those that wait, and of the first job of a line without a mark
 PAUSED = b"\1paused"
 MARKS = (b"\1limit", PAUSED)  # stand in front of a line (rules/line.lua)
 
@@ -45,7 +46,8 @@ class Holder:
 class Lane:
     """A lane at one moment. `jobs`: the ids in line, at most as many as the caller wanted; `length`: of the whole line.
 
-    `limit`: how many jobs may run at once. `pause`, `limited`: {why, by, at (ms)} of the pause, and of the limit.
+    `waiting`: how many of these are neither ready nor started. `limit`: how many jobs may run at once. `pause`,
+    `limited`: {why, by, at (ms)} of the pause, and of the limit.
     `holders`: the jobs that were started, the earliest first. `state`: of the first job in line. `runs`: the last jobs
     that ended here, the latest first, where the caller wanted some.
     """
@@ -59,6 +61,7 @@ class Lane:
     limit: int = 1
     limited: ActNote | None = None
     runs: tuple[Job, ...] = ()
+    waiting: int = 0
 
     @property
     def holder(self) -> str | None:
@@ -90,12 +93,25 @@ def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: 
     return chosen[:most]
 
 
-def contended(store: Store, most: int) -> list[Lane]:
-    """The lanes with the longest lines, among some that are drawn by chance."""
-    keys = [key.decode() for key in store.read("ZRANDMEMBER", store.key("lanes"), _DRAWN)]
-    lengths = store.read_many([("ZCARD", store.key("line", key)) for key in keys]) if keys else []
-    longest = sorted(zip(lengths, keys, strict=True), reverse=True)[:most]
-    return [lane for lane in look(store, [key for _, key in longest], 1) if lane.length > 1]
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """`longest`: the lanes in which most jobs wait. `lanes`: the number in which more than one job stands. `looked`: at
+    how many of these; they are drawn by chance where that is fewer.
+    """
+
+    longest: tuple[Lane, ...]
+    lanes: int
+    looked: int
+
+
+def contended(store: Store, most: int) -> Lines:
+    """The lanes with the longest lines. Steps keep all of those in which more than one job stands (rules/line.lua)."""
+    name = store.key("contended")
+    count, drawn = store.read_many([("SCARD", name), ("SRANDMEMBER", name, _DRAWN)])
+    keys = [key.decode() for key in drawn]
+    counts = store.read_many([("ZCOUNT", store.key("line", key), *_UNPINNED) for key in keys]) if keys else []
+    longest = [key for number, key in sorted(zip(counts, keys, strict=True), reverse=True)[:most] if number]
+    return Lines(tuple(look(store, longest, 1)), count, len(keys))
 
 
 def oldest(store: Store, lanes: Sequence[Lane]) -> dict[str, tuple[str, datetime | None]]:
@@ -177,10 +193,12 @@ def _lane(
     holders = tuple(sorted(started, key=attrgetter("since", "job_id")))
     jobs = tuple(dict.fromkeys([*(holder.job_id for holder in holders), *front, *_jobs(ids)]))
     limit, limited = limit_in(limits)
+    length -= sum(member in MARKS for member in ids)
     return Lane(
         key=key,
         jobs=jobs[:most],
-        length=length - sum(member in MARKS for member in ids),
+        length=length,
+        waiting=length - sum(state not in ("waiting", "") for state, _ in front.values()),
         state=cast(LaneState, front[jobs[0]][0]) if jobs else "empty",
         holders=holders,
         pause=act_in(pause),

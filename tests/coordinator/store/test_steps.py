@@ -23,7 +23,7 @@ REFUSED_WHEN_FULL = {
     "job_submit", "lock_take", "grab_take", "sorter_add", "document_ask", "fence_next", "schedule_follow", "tick_take",
     "run_take", "entry_put",
 }  # fmt: skip
-ONLY_READ = {"counts_read", "entries_read", "jobs_likely", "jobs_read", "lines_likely"}
+ONLY_READ = {"counts_read", "entries_read", "jobs_likely", "jobs_read", "lines_likely", "ready_read"}
 WRITES = re.compile(r"'(?:[HLRSZ]?(?:ADD|PUSH|REM|POP|SET|DEL|MOVE)|H?INCR(?:BY)?|HSETNX|P?EXPIRE|PERSIST|RENAME)'")
 
 
