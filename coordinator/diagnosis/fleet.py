@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from shlex import quote
 
 from coordinator.diagnosis.codes import command
@@ -20,8 +19,8 @@ from coordinator.store.client import Store
 from coordinator.store.reading import number_in
 from coordinator.store.times import span_text
 
-_MOST = 1000  # ready jobs of a task and class behind which it looks, and doorbells of a node
-_PAGES = 100  # of keys, where an installation of another prefix is looked for
+_MOST = 1000  # ready jobs behind which it looks, and doorbells of a node
+_PAGES = 10  # of 10,000 keys, where an installation of another prefix is looked for
 _UNANSWERED = 10.0  # seconds after which a bell is overdue
 _SKEW = 2.0  # seconds
 _NOT_OWN = ("celery.", "coordinator.")
@@ -70,7 +69,7 @@ def _other_prefixes(store: Store) -> list[str]:
     with suppress(StoreRefused):
         names, cursor = set(), 0
         for _ in range(_PAGES):
-            cursor, page = store.read("SCAN", cursor, "MATCH", "{*}:swept", "COUNT", 1000)
+            cursor, page = store.read("SCAN", cursor, "MATCH", "{*}:swept", "COUNT", 10_000)
             names |= {repr(name.decode(errors="replace")[1:].partition("}")[0]) for name in page}
             if cursor == 0:
                 break
@@ -134,14 +133,21 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
             yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, way_out)
 
 
-def _wait(look: Snapshot, kinds: Sequence[ReadyKind]) -> str:
+def _waits(look: Snapshot, lacking: Sequence[Sequence[ReadyKind]]) -> Iterator[str]:
     """How many jobs wait with these ready ones: the jobs behind them in their lanes, too."""
-    count, ids = sum(one.count for one in kinds), [*chain(*ready_of(look.store, kinds, _MOST))]
-    if count > len(ids):
-        return f"{count} jobs, and those behind them, wait"
-    lanes = sorted({keys.partition("\n")[0] for (keys,) in look.fields(ids, "keys")})
-    count += sum(lane.waiting for lane in view.look(look.store, lanes, 1))
-    return f"{count} jobs wait" if count > 1 else "1 job waits"
+    all_ = [one for kinds in lacking for one in kinds]
+    ids = iter(ready_of(look.store, all_, max(10, _MOST // max(1, len(all_)))))
+    known = [[job_id for _ in kinds for job_id in next(ids)] for kinds in lacking]
+    keys = iter(look.fields([job_id for some in known for job_id in some], "keys"))
+    lanes = [{next(keys)[0].partition("\n")[0] for _ in some} for some in known]
+    behind = {lane.key: lane.waiting for lane in view.look(look.store, sorted(set().union(*lanes)), 1)}
+    for kinds, some, own in zip(lacking, known, lanes, strict=True):
+        count = sum(one.count for one in kinds)
+        if count > len(some):
+            yield f"{count} jobs, and those behind them, wait"
+        else:
+            count += sum(behind[key] for key in own)
+            yield f"{count} jobs wait" if count > 1 else "1 job waits"
 
 
 def unserved(look: Snapshot) -> Iterator[tuple[str, Finding]]:
@@ -154,8 +160,9 @@ def unserved(look: Snapshot) -> Iterator[tuple[str, Finding]]:
             continue
         lack = ("queue", parts[1]) if fit(look.living, parts[:2], task).nobody else ("label", ",".join(parts[2:]))
         lacking[*(lack if task in known else ("task", task)), task].append(one)
-    for (what, name, task), kinds in sorted(lacking.items()):
-        wait = _wait(look, kinds)
+    lacks = sorted(lacking)
+    waits = _waits(look, [lacking[lack] for lack in lacks])
+    for (what, name, task), wait in zip(lacks, waits, strict=True):
         if what == "task":
             said, way_out = f"{wait} for a task that no node has", command("retarget", {"old": task})
             yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})

@@ -8,18 +8,19 @@ from datetime import datetime
 from operator import attrgetter
 from typing import cast
 
-from coordinator.jobs.record import TERMINAL, Job, fields_of_many
+from coordinator.jobs.record import TERMINAL, Job, fields_in, fields_of_many, reading
 from coordinator.jobs.search import pages, search
 from coordinator.jobs.states import LaneState
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, act_in, number_in
-from coordinator.store.times import EPOCH
+from coordinator.store.times import EPOCH, ClockReading
 from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
-_PAGE = 200
+_PAGE = 1000
 _DRAWN = 10_000  # lanes of which the longest are sought
+_HELD = ("state", "node", "taken", "fence")
 _UNPINNED = ("(-inf", "+inf")  # the scores of those that wait, and of the first job of a line without a mark
 PAUSED = b"\1paused"
 MARKS = (b"\1limit", PAUSED)  # stand in front of a line (rules/line.lua)
@@ -155,10 +156,12 @@ def holders_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[str, Holder 
     """The state of each of these jobs, and what it holds where it was started."""
     if not ids:
         return {}
-    leases = [("ZMSCORE", store.key(kind), *ids) for kind in ("leases", "locks")]
-    ends = [own or other for own, other in zip(*store.read_many(leases), strict=True)]
-    now = store.clock().uptime
-    records = fields_of_many(store, ids, "state", "node", "taken", "fence")
+    leases, names = [("ZMSCORE", store.key(kind), *ids) for kind in ("leases", "locks")], _HELD
+    own, others, [clock, *_], *replies = store.read_many(
+        [*leases, store.looking("clock_read"), *reading(store, ids, *names)]
+    )
+    ends = [one or other for one, other in zip(own, others, strict=True)]
+    now, records = ClockReading(*clock).uptime, fields_in(replies, *names)
     return {
         job_id: (record[0], _holder(job_id, None if end is None else (end - now) / 1000, *record))
         for job_id, record, end in zip(ids, records, ends, strict=True)

@@ -107,7 +107,7 @@ def test_python_names_the_steps_that_there_are() -> None:
     root = Path(__file__).parents[3]
     folders = (root / "coordinator", root / "tasks" / "documents")
     text = "\n".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
-    named = set(re.findall(r"(?:\bstep|\bstep_many|\blook|_insist|_acted)\(\s*\"(\w+)\"", text))
+    named = set(re.findall(r"(?:\bstep|\bstep_many|\blook|\blooking|_insist|_acted)\(\s*\"(\w+)\"", text))
     assert named == NAMES
 
 
