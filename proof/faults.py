@@ -555,6 +555,20 @@ FAULTS = [
         "tests/coordinator/keyed_task/test_calls.py::test_a_call_leaves_the_redis_of_the_results_alone",
         "A Redis of the results that hung kept each `delay()` of a keyed task for two minutes.",
     ),
+    Fault(
+        "draw-taken-for-the-truth", "4027cd3e", "coordinator/store/functions/rules/ready.lua",
+        "redis.call('ZLEXCOUNT', all, '[' .. kind, '(' .. after)", "1",
+        "tests/coordinator/diagnosis/test_flood.py::test_a_flood_hides_nothing_and_changes_no_number",
+        "Beside 30,000 ready jobs `status`, `doctor` and the Overview said that 1,000 wait, and findings came and "
+        "went: a draw of 1,000 was taken for the truth.", "black-box trials",
+    ),
+    Fault(
+        "line-beside-many-lanes-unseen", "4027cd3e", "coordinator/store/functions/rules/line.lua",
+        "    if heads[2] then line.note(c, key, heads) else", "    if not heads[2] then",
+        "tests/coordinator/diagnosis/test_flood.py::test_a_flood_hides_nothing_and_changes_no_number",
+        "One page said both that 102 jobs stand behind another and that none does: the longest lines were sought among "
+        "2,000 lanes drawn by chance.", "black-box trials",
+    ),
 ]
 
 # Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.

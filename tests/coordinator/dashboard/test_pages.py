@@ -55,7 +55,7 @@ def test_each_page_shows_what_there_is(stage: Stage, visit: Visit, path: str) ->
 def test_an_entry_that_never_ran_is_not_shown_as_if_it_had(beats: Beats, visit: Visit) -> None:
     beats.beat(source(entry(schedule=3600))).tick()
     page = visit(beats.coordinator).get("/schedule").text
-    assert ">never<" in page, page[page.index("<h1>"):][:3000]
+    assert ">never<" in page, page[page.index("<h1>") :][:3000]
 
 
 def test_every_page_is_looked_at_here() -> None:
