@@ -151,12 +151,11 @@ FAULTS = [
     ),
     Fault(
         "nodes-block-the-loop", "08d7eae", "coordinator/fleet/nodes.py",
-        "        replies = self.store.read_many([command for name in names for command in self._commands(name)])\n",
+        '        *replies, [clock, *_] = self.store.read_many([*asked, self.store.looking("clock_read")])\n',
         "        with self.store._client.pipeline() as pipe:\n"
-        "            for name in names:\n"
-        "                for command in self._commands(name):\n"
-        "                    pipe.execute_command(*command)\n"
-        "            replies = pipe.execute()\n",
+        '            for command in [*asked, self.store.looking("clock_read")]:\n'
+        "                pipe.execute_command(*command)\n"
+        "            *replies, [clock, *_] = pipe.execute()\n",
         "tests/coordinator/aio/test_coordinator.py::test_no_verb_stops_the_loop_while_redis_is_silent",
         "`nodes()` and `why()` of asyncio stopped the loop for 2 s while Redis was silent.", "a reader's review",
     ),

@@ -130,9 +130,6 @@ class Nodes:
         nodes = [_node(name, now, replies[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
         return [node for node in nodes if node]
 
-    def names(self) -> list[str]:
-        return [node.name for node in self.all()]
-
     def living(self) -> list[Node]:
         """The nodes that have missed no heartbeat."""
         return [node for node in self.all() if node.alive]
