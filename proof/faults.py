@@ -151,12 +151,11 @@ FAULTS = [
     ),
     Fault(
         "nodes-block-the-loop", "08d7eae", "coordinator/fleet/nodes.py",
-        "        replies = self.store.read_many([command for name in names for command in self._commands(name)])\n",
+        '        *replies, [clock, *_] = self.store.read_many([*asked, self.store.looking("clock_read")])\n',
         "        with self.store._client.pipeline() as pipe:\n"
-        "            for name in names:\n"
-        "                for command in self._commands(name):\n"
-        "                    pipe.execute_command(*command)\n"
-        "            replies = pipe.execute()\n",
+        '            for command in [*asked, self.store.looking("clock_read")]:\n'
+        "                pipe.execute_command(*command)\n"
+        "            *replies, [clock, *_] = pipe.execute()\n",
         "tests/coordinator/aio/test_coordinator.py::test_no_verb_stops_the_loop_while_redis_is_silent",
         "`nodes()` and `why()` of asyncio stopped the loop for 2 s while Redis was silent.", "a reader's review",
     ),
@@ -609,6 +608,20 @@ FAULTS = [
         "tests/coordinator/test_settings.py::test_the_settings_of_a_django_project_reach_the_command",
         "CELERY_COORDINATOR_PREFIX in a Django project was ignored in silence: staging and production shared a prefix.",
         "black-box trials",
+    ),
+    Fault(
+        "draw-taken-for-the-truth", "4027cd3e", "coordinator/store/functions/rules/ready.lua",
+        "redis.call('ZLEXCOUNT', all, '[' .. kind, '(' .. after)", "1",
+        "tests/coordinator/diagnosis/test_flood.py::test_a_flood_hides_nothing_and_changes_no_number",
+        "Beside 30,000 ready jobs `status`, `doctor` and the Overview said that 1,000 wait, and findings came and "
+        "went: a draw of 1,000 was taken for the truth.", "black-box trials",
+    ),
+    Fault(
+        "line-beside-many-lanes-unseen", "4027cd3e", "coordinator/store/functions/rules/line.lua",
+        "    if heads[2] then line.note(c, key, heads) else", "    if not heads[2] then",
+        "tests/coordinator/diagnosis/test_flood.py::test_a_flood_hides_nothing_and_changes_no_number",
+        "One page said both that 102 jobs stand behind another and that none does: the longest lines were sought among "
+        "2,000 lanes drawn by chance.", "black-box trials",
     ),
 ]
 

@@ -25,6 +25,7 @@ from coordinator.warden.inbox.refused import RefusedRequest
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import EVIL, PAGES, Stage
 from tests.coordinator.dashboard.test_access import OURS
+from tests.coordinator.scheduler.beats import Beats, entry, source
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -49,6 +50,12 @@ def test_each_page_shows_what_there_is(stage: Stage, visit: Visit, path: str) ->
     answer = visit(stage.coordinator).get(path)
     assert answer.status_code == 200
     assert PAGES[path] in answer.text
+
+
+def test_an_entry_that_never_ran_is_not_shown_as_if_it_had(beats: Beats, visit: Visit) -> None:
+    beats.beat(source(entry(schedule=3600))).tick()
+    page = visit(beats.coordinator).get("/schedule").text
+    assert ">never<" in page, page[page.index("<h1>") :][:3000]
 
 
 def test_every_page_is_looked_at_here() -> None:
