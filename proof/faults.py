@@ -640,6 +640,12 @@ IMAGINED = [
         "of those that hold a lane the one with the least name is released",
     ),
     Fault(
+        "a-loss-is-remembered-for-ever", "", "coordinator/store/functions/rules/nodes.lua", "< c.wall - LOST", "< 0",
+        "tests/coordinator/diagnosis/test_nodes.py::"
+        "test_a_node_that_was_cut_off_is_known_for_an_hour_and_who_has_its_jobs",
+        "each node that was ever lost stays listed",
+    ),
+    Fault(
         "a-course-is-never-cut", "", "coordinator/store/functions/rules/history.lua", ">= MOST", ">= 500",
         "tests/coordinator/jobs/test_history.py::test_a_course_keeps_its_last_fifty_lines_and_no_long_text",
         "the course of a job that is retried for ever grows for ever",

@@ -92,7 +92,7 @@ class _Entry:
 
     @classmethod
     def of(cls, text: str) -> _Entry | None:
-        at, _, about = text.partition(" ")
+        at, _, about = (*text.split(" ", 2), "", "")[:3]
         reader = FieldReader({"at": at, "about": about})
         when, fields = reader.instant("at"), reader.json("about", dict) or {}
         host, app, count, jobs = (fields.get(name) for name in ("host", "app", "count", "jobs"))

@@ -135,11 +135,11 @@ def _locks(dump: Dump) -> dict[str, str]:
     return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
 
 
-def _lost(text: str) -> tuple[int, list[str]]:
-    at, _, about = text.partition(" ")
+def _lost(text: str) -> tuple[int, str, list[str]]:
+    at, incarnation, about = text.split(" ", 2)
     jobs = [name for name in loads(about)["jobs"].split("\n") if name]
     assert loads(about)["count"] == len(jobs), "more than the first 20 are not named"
-    return int(at), jobs
+    return int(at), incarnation, jobs
 
 
 def _runs(dump: Dump, records: Records) -> dict[str, list[str]]:
