@@ -145,7 +145,7 @@ def test_a_position_is_hidden_by_the_name_that_the_task_has_for_it(
     with Celery("shop", broker="memory://", set_as_current=False) as app:
         coordinator = Coordinator(app, url=redis_server.url(0), prefix=prefix)
 
-        @app.task(name="shop.open")
+        @app.task(name="shop.open", shared=False)
         def open_till(number: int, password: str) -> None: ...
 
         job = coordinator.submit("till", open_till.s(7, "hunter2"))
@@ -281,7 +281,7 @@ def steered(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
     """An installation in which there is something for each act."""
     app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
     c = Coordinator(app, url=redis_server.url(0), prefix=prefix)
-    app.task(work, name="shop.work")
+    app.task(work, name="shop.work", shared=False)
     node = Puppet(c.store)
     node.up()
     node.submit("stock", on_failure="hold", job_id="held")
