@@ -83,7 +83,7 @@ def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
         (["show"], 2, "Missing argument 'NODE'"),
         (["drain", "one"], 2, "Missing option '--why'"),
         (["undrain", "one"], 2, "Missing option '--why'"),
-        (["drain", "", "--why", "x"], 2, "give 1 to 512 bytes of text"),
+        (["drain", "", "--why", "x"], 2, "a name is 1 to 255 bytes of printable text"),
         (["drian", "one"], 2, "No such command 'drian'"),
         (["--json", "show", "one"], 2, "--json goes behind the command, if it has one: nodes show"),
     ],
