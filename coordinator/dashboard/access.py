@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coordinator.author import Author, acting
+from coordinator.errors import SettingsError
 from coordinator.threads import connections_of_a_loop_closed
 
 Auth = Callable[[Request], "Author | Awaitable[Author | None] | None"]
@@ -34,7 +35,7 @@ VISIT = "coordinator.visit"  # in the ASGI scope
 MOST_BODY = 64 * 1024
 _MOST_FIELDS = 100
 _SESSION = 7 * 86400
-_MOST_ADDRESSES = 1000
+_LEAST = 16  # characters of a token
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -75,50 +76,28 @@ def from_proxy(header: str, proxies: Iterable[str], operators: Iterable[str] = (
     return auth
 
 
-class Patience:
-    """Slows those who guess: after each wrong token, an address waits twice as long, up to a minute. The right one is
-    let in at once, since it may come from somebody else behind the same address.
+class TokenLogin:
+    """Lets in who has the token: in the URL once, in the form, in the cookie that follows, or as a bearer.
+
+    Raises SettingsError for a token that somebody may guess: nothing slows those who try, since the right one may come
+    from behind the same address.
     """
 
-    def __init__(self) -> None:
-        self._failed: dict[str, tuple[int, float]] = {}
-
-    def left(self, who: str) -> float:
-        """Seconds that this address has to wait."""
-        return max(0.0, self._failed.get(who, (0, 0.0))[1] - time.monotonic())
-
-    def failed(self, who: str) -> None:
-        times = self._failed.pop(who, (0, 0.0))[0] + 1
-        self._failed[who] = (times, time.monotonic() + min(60.0, 0.25 * 2 ** min(times, 10)))
-        if len(self._failed) > _MOST_ADDRESSES:
-            del self._failed[next(iter(self._failed))]
-
-    def passed(self, who: str) -> None:
-        self._failed.pop(who, None)
-
-
-class TokenLogin:
-    """Lets in who has the token: in the URL once, in the form, in the cookie that follows, or as a bearer."""
-
     def __init__(self, token: str) -> None:
+        if len(token) < _LEAST:
+            raise SettingsError(f"the dashboard's token has {len(token)} characters: give {_LEAST} at least, or none")
         self._key = hashlib.sha256(token.encode()).digest()
         self.cookie = f"coordinator_{self._key.hex()[:8]}"  # a host's cookies are those of all its ports
-        self._patience = Patience()
 
     def __call__(self, request: Request) -> Author | None:
         who = Author(f"unknown from {address(request)}")
         kind, _, bearer = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return who if self.is_right(request, bearer) else None
+            return who if self.is_right(bearer) else None
         return who if self._is_session(request.cookies.get(self.cookie, "")) else None
 
-    def left(self, request: HTTPConnection) -> float:
-        return self._patience.left(address(request))
-
-    def is_right(self, request: HTTPConnection, token: str) -> bool:
-        right = hmac.compare_digest(hashlib.sha256(token.strip().encode()).digest(), self._key)
-        (self._patience.passed if right else self._patience.failed)(address(request))
-        return right
+    def is_right(self, token: str) -> bool:
+        return hmac.compare_digest(hashlib.sha256(token.strip().encode()).digest(), self._key)
 
     def session(self) -> str:
         ends = str(int(time.time()) + _SESSION)
@@ -221,13 +200,8 @@ class Guard:
         token = form.get("token") if sent else request.query_params.get("token")
         if token is None:
             return None
-        left = login.left(request)
-        if not login.is_right(request, token):
-            if left <= 0:
-                return self._ask(request, "This is not the token.", 401)
-            answer = self._ask(request, f"Too many wrong tokens: wait {left:.0f} s.", 429)
-            answer.headers["Retry-After"] = str(int(left) + 1)
-            return answer
+        if not login.is_right(token):
+            return self._ask(request, "This is not the token.", 401)
         answer = RedirectResponse(_after_login(request, form), 303)
         return _with_cookie(answer, request, login.cookie, login.session(), _SESSION)
 

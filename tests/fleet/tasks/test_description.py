@@ -11,6 +11,7 @@ from tasks.member_node.member import MemberSchedule, Property
 from tests.fleet.tasks.conftest import Members
 from tests.fleet.tasks.service import Service
 from tests.fleet.tasks.standing import ids, members, service, standing
+from tests.coordinator.dashboard.stage import TOKEN
 from tests.harness.command import IMPORT, ROOT, Command, loaded, refused, told
 from tests.tasks.conftest import document
 
@@ -106,10 +107,10 @@ def test_an_operator_sees_and_accepts_what_a_member_proposes_in_the_dashboard(
     says(members[0], replicate=True, subjects=("CN=<new>",))
     read(service, a)
     env = {**service.environ, "PYTHONPATH": str(ROOT)}  # with all that FastAPI loads
-    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", "t", env=env) as pages:
+    with Command(service.folder / "pages", "dashboard", "--port", "0", "--token", TOKEN, env=env) as pages:
         pages.says("token=")
         url = pages.out.split()[-1].partition("/?")[0]
-        login = {"Authorization": "Bearer t"}
+        login = {"Authorization": f"Bearer {TOKEN}"}
         text = httpx.get(f"{url}/member?id={a}", headers=login).text
         assert all(part in text for part in ("It proposes", "replicate", "CN=&lt;new&gt;", "/act/member-refuse"))
         assert "proposes replicate, subjects" in httpx.get(f"{url}/members", headers=login).text
