@@ -132,8 +132,12 @@ class TaskDefault:
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """The app that jobs belong to, what its tasks have by default, and the group of a key (None: the usual one)."""
+    """The app that jobs belong to, what its tasks have by default, and the group of a key (None: the usual one).
+
+    `queue_of`: checks the name of a queue, where the app makes none that it does not have. Raises InvalidJob.
+    """
 
     app: str
     default_of: Callable[[Signature], TaskDefault]
     fair_by: Callable[[str], str] | None = None
+    queue_of: Callable[[str], str] = str
