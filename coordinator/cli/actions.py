@@ -188,6 +188,7 @@ def _why_in_front(coordinator: Coordinator, submission: Submission) -> str:
 @with_coordinator
 def wait(coordinator: Coordinator, job_id: str, timeout: float | None, as_json_: bool) -> None:
     """Wait until a job is over, or held. Exit status 0 when it succeeded."""
+    coordinator.job(job_id)  # a wait outlives an outage, and a person wants to know that Redis is away from the start
     _until_over(coordinator, job_id, timeout, as_json_)
 
 

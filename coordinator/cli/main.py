@@ -312,7 +312,8 @@ def nodes(coordinator: Coordinator, lost: bool, most: int, after: str, as_json_:
     """List the living nodes; show or drain one of them."""
     if lost:
         about: dict[str, Callable[[LostNode], object]] = {
-            **named("at", "host", "app", "back", node="name"),
+            **named(node="name", lost="at"),
+            **named("host", "app", "back"),
             "jobs": str,
         }
         return print_list("nodes", coordinator.lost_nodes(), about, as_json_, "")

@@ -92,6 +92,7 @@ def _label(entry: EntryStatus, at: datetime, place: int) -> str:
 
 def _row(happening: EntryEvent) -> tuple[object, ...]:
     what = happening.word if happening.kind != "run" else f"run now: {happening.word}"
+    what += f": {happening.error}" if happening.error else ""
     if happening.missed:
         what += (
             f" ({number(happening.missed)} missed)" if happening.word != "missed" else f" ({number(happening.missed)})"

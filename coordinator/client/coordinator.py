@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from coordinator.lanes.bulk import ActingOn, Progress, Verb
     from coordinator.lanes.client import LaneClient
     from coordinator.lanes.plan import Plan
-    from coordinator.lanes.view import Holder, Lane
+    from coordinator.lanes.view import Holder, Lane, Lines
     from coordinator.locks.leases import Lease, Renewer
     from coordinator.locks.locks import Locks
     from coordinator.runner.eager import EagerLanes
@@ -301,8 +301,10 @@ class Coordinator:
 
         return locks(self._looked_at, most)
 
-    def contended(self, most: int = 5) -> list[Lane]:
-        """Read the lanes with the longest lines, the longest first, among 2,000 that are drawn by chance."""
+    def contended(self, most: int = 5) -> Lines:
+        """Read the lanes with the longest lines, the longest first; of more than 10,000 that have lines, among as many
+        that are drawn by chance.
+        """
         from coordinator.lanes.view import contended
 
         return contended(self._looked_at, most)
@@ -316,8 +318,9 @@ class Coordinator:
     def lost_nodes(self) -> list[LostNode]:
         """Read the nodes that were killed or cut off within the last hour, the newest first, and who has their jobs."""
         from coordinator.diagnosis.lost import lost_nodes
+        from coordinator.diagnosis.snapshot import Snapshot
 
-        return lost_nodes(self._looked_at)
+        return lost_nodes(Snapshot(self._core))
 
     @overload
     def retarget(

@@ -33,7 +33,7 @@ from coordinator.jobs.record import Job
 from coordinator.jobs.search import FILTERS, Found
 from coordinator.jobs.states import LaneState
 from coordinator.jobs.trail import Action
-from coordinator.lanes.view import Holder, Lane
+from coordinator.lanes.view import Holder, Lane, Lines
 from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.steering import EntryStatus
 from coordinator.sorters.sorter import SorterStatus
@@ -98,7 +98,7 @@ READINGS: Mapping[str, Reading] = {
     "rates": Reading(Rates, lambda asked: asked.coordinator.rates()),
     "chart": Reading(Chart, _chart),
     "why-summary": Reading(Summary, lambda asked: asked.coordinator.why_summary()),
-    "contended": Reading(list[Lane], lambda asked: asked.coordinator.contended()),
+    "contended": Reading(Lines, lambda asked: asked.coordinator.contended()),
     "jobs": Reading(Found, _jobs, (*FILTERS, "after", "most")),
     "refused": Reading(list[RefusedRequest], lambda asked: asked.coordinator.refused(MOST)),
     "job": Reading(Job, lambda asked: asked.coordinator.job(asked.text("id")), ("id",)),

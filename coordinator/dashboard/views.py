@@ -40,16 +40,17 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 def overview(asked: Asked) -> Page:
     c = asked.coordinator
-    nodes, findings = c.nodes(), asked.keep("doctor", 15.0, c.doctor)
-    summary = asked.keep("summary", 4.0, c.why_summary)
+    nodes, gone = _nodes(c)
+    findings = asked.keep("doctor", 15.0, c.doctor)
+    summary, lines, counts = asked.keep("waits", 4.0, lambda: (c.why_summary(), c.contended(), c.counts()))
     values = {
         "findings": findings,
         "summary": summary,
         "longest": _longest(c, [row.example for row in summary.rows if row.example]),
-        "contended": asked.keep("contended", 4.0, c.contended),
-        "gone": _gone(c, nodes),
+        "lines": lines,
+        "gone": gone,
         "rates": asked.keep("rates", 10.0, c.rates),
-        "counts": c.counts(),
+        "counts": counts,
         "nodes": nodes,
         "capacity": sum(node.capacity for node in nodes),
         "busy": sum(map(taken, nodes)),
@@ -62,11 +63,15 @@ def _longest(c: Coordinator, ids: Sequence[str]) -> list[Job]:
     return sorted(read_many(c.store, ids), key=lambda job: job.submitted or EPOCH)[:LONGEST]
 
 
-def _gone(c: Coordinator, living: Sequence[Node]) -> list[tuple[str, ActNote | None]]:
-    """Nodes that miss their heartbeats, or that are drained and not alive: name, and the act that drains it."""
-    nodes, alive = Nodes(c.store), {node.name for node in living}
-    drained: dict[str, ActNote | None] = {**nodes.drained()}
-    return [(name, drained.get(name)) for name in sorted({*drained, *nodes.names()} - alive)]
+def _nodes(c: Coordinator) -> tuple[list[Node], list[tuple[str, ActNote | None]]]:
+    """The living nodes; then those that miss their heartbeats, or that are drained and not alive: name, and the act
+    that drains it.
+    """
+    nodes = Nodes(c.store)
+    known, drained = nodes.all(), nodes.drained()
+    living = [node for node in known if node.alive]
+    gone = {*drained, *(node.name for node in known)} - {node.name for node in living}
+    return living, [(name, drained.get(name)) for name in sorted(gone)]
 
 
 def lanes(asked: Asked) -> Page:
@@ -178,9 +183,8 @@ def refused(asked: Asked) -> Page:
 
 
 def nodes(asked: Asked) -> Page:
-    rows = asked.coordinator.nodes()
-    values = {"rows": rows, "gone": _gone(asked.coordinator, rows), "lost": asked.coordinator.lost_nodes()}
-    return Page("nodes.html", "Nodes", values)
+    rows, gone = _nodes(asked.coordinator)
+    return Page("nodes.html", "Nodes", {"rows": rows, "gone": gone, "lost": asked.coordinator.lost_nodes()})
 
 
 def node(asked: Asked) -> Page:

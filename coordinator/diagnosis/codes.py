@@ -157,7 +157,7 @@ CODES: Codes = {
     "entry.unsent": ("has an instant, {instant:at}, that a beat took and has not sent: another does if it dies", ""),
     "entry.late": ("was due at {instant:at}, and no beat has sent that yet", ""),
     "entry.skipped": ("was skipped at {instant:at}, since the lane {key:lane} was busy", ""),
-    "entry.failed": ("could not be made into a job or task at {instant:at}", ""),
+    "entry.failed": ("could not be made into a job or task at {instant:at}[: {error}]", ""),
     "entry.missed": ("was missed at {instant:at}: no beat sent it in time", ""),
     "entry.job": ("sent {instant:at}: its job {job} is {state}", ""),
     "entry.due": ("is due next at {due:at}[ (in {left:span})]", "entry-run name"),

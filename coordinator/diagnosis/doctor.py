@@ -26,8 +26,8 @@ def examine(
     """All findings, errors first. `needed`: labels that jobs need; `more`: findings of others, read last."""
     where = f"redis {store.where}"
     try:
-        found = [*of_server(store), *of_fleet(Snapshot(LaneClient(store), needed)), *of_lost(store)]
-        found += [*of_beats(store), *_confirmed(store), *more]
+        found, look = of_server(store), Snapshot(LaneClient(store), needed)
+        found += [*of_fleet(look), *of_lost(look), *of_beats(store), *_confirmed(look), *more]
     except SettingsError as error:
         found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]
     except StoreUnavailable as error:
@@ -38,9 +38,10 @@ def examine(
     return sorted_findings(found)
 
 
-def _confirmed(store: Store) -> list[Finding]:
+def _confirmed(look: Snapshot) -> list[Finding]:
     """Reads twice, and keeps the findings present both times: steps go on between two reads of one snapshot."""
-    found = list(of_owners(store, Nodes(store).all()))
+    store = look.store
+    found = list(of_owners(store, look.nodes))
     if any(finding.level != "info" for finding in found):
         store.pause(_BETWEEN)
         again = {str(finding) for finding in of_owners(store, Nodes(store).all())}

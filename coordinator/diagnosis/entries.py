@@ -12,6 +12,7 @@ from coordinator.diagnosis.snapshot import Snapshot, at, by
 from coordinator.errors import UnknownJob
 from coordinator.store.client import Store
 from coordinator.store.times import span_text, to_ms
+from coordinator.store.values import Json
 
 if TYPE_CHECKING:  # a job's causes need no schedule
     from coordinator.scheduler.history import EntryEvent
@@ -38,9 +39,12 @@ def of_entry(look: Snapshot, entries: Entries, name: str) -> list[Cause]:
         causes.append(cause("entry.late", thing, instant=at(int(following))))
     if entry.omitted and entry.omitted_by:
         causes.append(cause("entry.omitted", thing, omitted=at(to_ms(entry.omitted)), **by(entry.omitted_by)))
-    causes += _last(look, entry, [event for event in entries.history(name) if event.kind != "act"][-1:])
+    last = _last(look, entry, [event for event in entries.history(name) if event.kind != "act"][-1:])
+    causes += last
     if entry.next is not None:
-        causes.append(cause("entry.due", thing, name=name, **look.due(to_ms(entry.next))))
+        broken = any(one.code == "entry.failed" for one in last)  # a run now would fail as well
+        facts: dict[str, Json] = look.due(to_ms(entry.next)) | ({} if broken else {"name": name})
+        causes.append(cause("entry.due", thing, **facts))
     elif not entry.paused:
         causes.append(cause("entry.over", thing))
     return causes
@@ -76,7 +80,8 @@ def _last(look: Snapshot, entry: EntryStatus, events: list[EntryEvent]) -> list[
             keys = [str(key) for key in (entry.key if isinstance(entry.key, list) else [entry.key])]
             return [cause("entry.skipped", thing, [f"lane {key}" for key in keys], instant=instant, key=keys[0])]
         if event.word in ("failed", "missed"):
-            return [cause(f"entry.{event.word}", thing, instant=instant)]
+            facts: dict[str, Json] = {"error": event.error} if event.error else {}
+            return [cause(f"entry.{event.word}", thing, instant=instant, **facts)]
         try:
             job = look.lanes.job(event.job_id)
         except UnknownJob:

@@ -13,13 +13,14 @@ from coordinator.diagnosis.fit import fit
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.errors import StoreRefused
 from coordinator.fleet.nodes import Node
+from coordinator.jobs.ready import ReadyKind, ready_of
 from coordinator.lanes import view
 from coordinator.store.client import Store
 from coordinator.store.reading import number_in
 from coordinator.store.times import milliseconds, span_text
 
-_MOST = 1000  # ready jobs, and doorbells of a node
-_PAGES = 100  # of keys, where an installation of another prefix is looked for
+_MOST = 1000  # ready jobs behind which it looks, and doorbells of a node
+_PAGES = 10  # of 10,000 keys, where an installation of another prefix is looked for
 _UNANSWERED = 10.0  # seconds after which a bell is overdue
 _UNTRIED = 60.0  # seconds after which a node of the app should have tried to send what an ended job owes
 _TRIED_AGAIN = 30.0  # seconds after the first try: functions/steps/job.lua
@@ -72,7 +73,7 @@ def _other_prefixes(store: Store) -> list[str]:
     with suppress(StoreRefused):
         names, cursor = set(), 0
         for _ in range(_PAGES):
-            cursor, page = store.read("SCAN", cursor, "MATCH", "{*}:swept", "COUNT", 1000)
+            cursor, page = store.read("SCAN", cursor, "MATCH", "{*}:swept", "COUNT", 10_000)
             names |= {repr(name.decode(errors="replace")[1:].partition("}")[0]) for name in page}
             if cursor == 0:
                 break
@@ -183,20 +184,36 @@ def _of_queues(living: Sequence[Node]) -> Iterator[Finding]:
             yield Finding("warning", "queue.no-consumer", f"queue {queue}", said, way_out)
 
 
+def _waits(look: Snapshot, lacking: Sequence[Sequence[ReadyKind]]) -> Iterator[str]:
+    """How many jobs wait with these ready ones: the jobs behind them in their lanes, too."""
+    all_ = [one for kinds in lacking for one in kinds]
+    ids = iter(ready_of(look.store, all_, max(10, _MOST // max(1, len(all_)))))
+    known = [[job_id for _ in kinds for job_id in next(ids)] for kinds in lacking]
+    keys = iter(look.fields([job_id for some in known for job_id in some], "keys"))
+    lanes = [{next(keys)[0].partition("\n")[0] for _ in some} for some in known]
+    behind = {lane.key: lane.waiting for lane in view.look(look.store, sorted(set().union(*lanes)), 1)}
+    for kinds, some, own in zip(lacking, known, lanes, strict=True):
+        count = sum(one.count for one in kinds)
+        if count > len(some):
+            yield f"{count} jobs, and those behind them, wait"
+        else:
+            count += sum(behind[key] for key in own)
+            yield f"{count} jobs wait" if count > 1 else "1 job waits"
+
+
 def unserved(look: Snapshot) -> Iterator[tuple[str, Finding]]:
     """The tasks of ready jobs that no living node can run; each with what is said. The jobs behind them wait, too."""
     known = {task for node in look.living for task in node.tasks}
-    lanes: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for (kind, task), ids in look.ready(_MOST).items():
-        parts = kind.split("\n")
+    lacking: defaultdict[tuple[str, str, str], list[ReadyKind]] = defaultdict(list)
+    for one in look.ready:
+        parts, task = one.kind.split("\n"), one.task
         if not fit(look.living, parts, task).nobody:
             continue
         lack = ("queue", parts[1]) if fit(look.living, parts[:2], task).nobody else ("label", ",".join(parts[2:]))
-        lack = lack if task in known else ("task", task)
-        lanes[*lack, task] |= {keys.partition("\n")[0] for (keys,) in look.fields(ids, "keys")}
-    for (what, name, task), keys in sorted(lanes.items()):
-        count = sum(lane.length for lane in view.look(look.store, sorted(keys), 1))
-        wait = f"{count} jobs wait" if count > 1 else "1 job waits"
+        lacking[*(lack if task in known else ("task", task)), task].append(one)
+    lacks = sorted(lacking)
+    waits = _waits(look, [lacking[lack] for lack in lacks])
+    for (what, name, task), wait in zip(lacks, waits, strict=True):
         if what == "task":
             said, way_out = f"{wait} for a task that no node has", command("retarget", {"old": task})
             yield task, Finding("error", "task.unknown", f"task {task}", said, way_out, "retarget", {"old": task})

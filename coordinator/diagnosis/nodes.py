@@ -13,8 +13,6 @@ from coordinator.fleet.nodes import Node
 from coordinator.store.reading import text_in
 from coordinator.store.values import Json
 
-_READY = 1000  # ready jobs that are looked at
-
 
 def of_node(look: Snapshot, name: str) -> list[Cause]:
     """The causes of a node, the gravest first. It leads to the jobs that it runs."""
@@ -22,7 +20,7 @@ def of_node(look: Snapshot, name: str) -> list[Cause]:
     node = next((node for node in look.nodes if node.name == name), None)
     if node is None:
         living = names([node.name for node in look.living])
-        for lost in [one for one in lost_nodes(look.store) if one.name == name]:
+        for lost in [one for one in lost_nodes(look) if one.name == name]:
             jobs = [f"job {job.id}" for job in lost.jobs]
             at = lost.at.isoformat().replace("+00:00", "Z")
             return [cause("node.lost", thing, jobs, name=name, at=at, host=lost.host, held=str(lost), living=living)]
@@ -51,11 +49,11 @@ def _at_work(look: Snapshot, node: Node) -> Cause:
 def _offers(look: Snapshot, node: Node, idle: bool) -> list[Cause]:
     """The ready jobs that the node may take, and the lacks for which others reject it."""
     offered, lacks = 0, Counter[tuple[str, str]]()
-    for (kind, task), ids in look.ready(_READY).items():
-        found = fit([node], kind.split("\n"), task)
-        offered += len(ids) * bool(found.free)
+    for one in look.ready:
+        found = fit([node], one.kind.split("\n"), one.task)
+        offered += one.count * bool(found.free)
         for code, about in found.rejected:
-            lacks[code, str(about["lacks"])] += len(ids) * bool(about["lacks"])
+            lacks[code, str(about["lacks"])] += one.count * bool(about["lacks"])
     thing = f"node {node.name}"
     causes = [
         cause("node.lacks", thing, count=count, code=code, rejected=REJECTED[code], lacks=what)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from coordinator.diagnosis.finding import Finding
 from coordinator.errors import SettingsError
 from coordinator.store.client import Store
-from coordinator.store.times import instant
+from coordinator.store.times import ClockReading, instant
 
 LISTPACK = 1024  # bytes of a field up to which a record stays one block of memory
 _DRIFT = 1.0  # seconds
@@ -21,10 +21,9 @@ def of_server(store: Store) -> list[Finding]:
     Raises StoreUnavailable, StoreRefused, and SettingsError for a server without functions.
     """
     info: Mapping[str, object] = store.read("INFO")
-    store.clock()
-    where = f"redis {store.where}"
-    found = [*_of_disk(store, info, where), *_of_memory(store, info, where), *_of_clock(store, where)]
-    found += _of_start(store, info, where)
+    clock, where = store.clock(), f"redis {store.where}"
+    found = [*_of_disk(store, info, where), *_of_memory(store, info, where), *_of_clock(clock, where)]
+    found += _of_start(store, info, clock, where)
     return [*found, *(_of_failovers(store, info) if store.master else ())]
 
 
@@ -70,9 +69,8 @@ def _of_memory(store: Store, info: Mapping[str, object], where: str) -> Iterator
         yield Finding("info", "redis.listpack", where, said, fix)
 
 
-def _of_clock(store: Store, where: str) -> Iterator[Finding]:
+def _of_clock(clock: ClockReading, where: str) -> Iterator[Finding]:
     """The installation's clock never goes back, so it is ahead of a server's that was set back."""
-    clock = store.clock()
     if (ahead := (clock.now - clock.wall) / 1000) >= _DRIFT:
         said = f"its clock is {ahead:.0f} s behind the one that spans go by: it was set back, or a failover led to it"
         yield Finding(
@@ -80,10 +78,10 @@ def _of_clock(store: Store, where: str) -> Iterator[Finding]:
         )
 
 
-def _of_start(store: Store, info: Mapping[str, object], where: str) -> Iterator[Finding]:
+def _of_start(store: Store, info: Mapping[str, object], clock: ClockReading, where: str) -> Iterator[Finding]:
     """A server that was started in the silence before its first step may come from a copy of the time before it."""
     since, until = map(int, (store.read("GET", store.key("silence")) or b"0 0").split())
-    started = store.clock().wall - 1000 * int(str(info.get("uptime_in_seconds", 0)))
+    started = clock.wall - 1000 * int(str(info.get("uptime_in_seconds", 0)))
     if not since < started <= until + 1000:
         return
     lost = (until - since) / 1000

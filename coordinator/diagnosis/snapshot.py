@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from coordinator.fleet.nodes import Node, Nodes
 from coordinator.jobs import record
+from coordinator.jobs.ready import ReadyKind, ready_kinds
 from coordinator.lanes.client import LaneClient
 from coordinator.store.client import Store
 from coordinator.store.times import instant
@@ -33,14 +34,10 @@ class Snapshot:
     def living(self) -> list[Node]:
         return [node for node in self.nodes if node.alive]
 
-    def ready(self, most: int) -> dict[tuple[str, str], list[str]]:
-        """The ready jobs, or `most` of them by chance, by class and task."""
-        ids = [one.decode() for one in self.store.read("SRANDMEMBER", self.store.key("state", "ready"), most)]
-        found: dict[tuple[str, str], list[str]] = {}
-        for job_id, (kind, task) in zip(ids, self.fields(ids, "class", "task"), strict=True):
-            if kind:
-                found.setdefault((kind, task), []).append(job_id)
-        return found
+    @cached_property
+    def ready(self) -> list[ReadyKind]:
+        """How many jobs of each task and class are ready."""
+        return ready_kinds(self.store)
 
     def fields(self, ids: Sequence[str], *names: str) -> list[list[str]]:
         return record.fields_of_many(self.store, ids, *names)

@@ -1,7 +1,7 @@
 """Why all waits that waits: counts by code, with the longest wait of each and an example.
 
-No record is scanned: Redis keeps the jobs of each state but `waiting` in a set, and the number of the others. The wait
-and the example come from the first `_MOST` of them, by chance.
+No record is scanned: Redis keeps the jobs of each state but `waiting` in a set, the ready ones by task and class, and
+the number of the others. The wait and the example come from `_MOST` of them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from coordinator.diagnosis.codes import REJECTED
 from coordinator.diagnosis.fit import fit
 from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.jobs import record
+from coordinator.jobs.ready import ready_of
 from coordinator.store.times import instant
 from coordinator.store.values import Json
 
 _MOST = 200  # jobs or lanes of one kind that are looked at; of ready jobs five times as many
+_COUNTED = 10_000  # lanes with a mark, the jobs in which are counted
+_BEHIND = ("(-inf", "+inf")  # those that were started in a line with a mark stand at -inf, and so does the mark
+_LINED = ("waiting.paused", "waiting.closed", "waiting.limit", "waiting.lane")
 _INSTANTS = ("submitted", "joined", "readied", "started")
 _OF_STATES = {
     "scheduled": "later.scheduled",
@@ -73,46 +77,54 @@ class Summary:
     """All that waits, the most frequent reason first.
 
     `complete`: False where there are more jobs or lanes than were looked at: then `longest` and `example` are those of
-    a part, and the counts of lanes and of ready jobs by reason are estimates.
+    a part. `exact`: False where more than 10,000 lanes are paused, or as many have a limit: then the counts of those
+    that wait in line are estimates by reason.
     """
 
     rows: tuple[Waiting, ...]
     waiting: int
     as_of: datetime
     complete: bool = True
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some jobs that wait for one reason.
+    """Jobs that wait for one reason.
 
-    `jobs`: since when (ms) those wait that were looked at, and their ids; `whole`: that is all; `lacks`: what the nodes
-    lack.
+    `ids`: of those that are looked at, some of which may not wait; `whole`: that is all; `lacks`: what the nodes lack.
     """
 
     code: str
     count: int
-    jobs: Sequence[tuple[int, str]]
+    ids: Sequence[str]
     whole: bool
     lacks: str = ""
 
 
 def why_summary(look: Snapshot) -> Summary:
     """Count all that waits."""
-    parts = [*_of_states(look), *_ready(look), *_in_line(look, record.counts(look.store)["waiting"])]
+    lined, exact = _in_line(look, record.counts(look.store)["waiting"])
+    parts = [*_of_states(look), *_ready(look), *lined]
+    since = _since(look, sorted({job_id for part in parts for job_id in part.ids}))
     counts = Counter[str]()
     for part in parts:
         counts[part.code] += max(0, part.count)
     rows = tuple(
-        _row(look, code, count, [part for part in parts if part.code == code])
+        _row(look, code, count, [part for part in parts if part.code == code], since)
         for code, count in counts.most_common()
         if count
     )
-    return Summary(rows, counts.total(), instant(look.clock.wall), all(part.whole for part in parts))
+    complete = all(part.whole for part in parts)
+    return Summary(rows, counts.total(), instant(look.clock.wall), complete, exact)
 
 
-def _row(look: Snapshot, code: str, count: int, parts: Sequence[_Part]) -> Waiting:
-    at, job_id = min((job for part in parts for job in part.jobs), default=(None, None))
+def _row(
+    look: Snapshot, code: str, count: int, parts: Sequence[_Part], since: Mapping[str, tuple[str, int]]
+) -> Waiting:
+    known = [(since[job_id], job_id) for part in parts for job_id in part.ids if job_id in since]
+    waiting = [(at, job_id) for (state, at), job_id in known if code not in _LINED or state == "waiting"]
+    at, job_id = min(waiting, default=(None, None))
     longest = None if at is None else max(0.0, (look.clock.now - at) / 1000)
     lacks = Counter[str]()
     for part in parts:
@@ -121,65 +133,60 @@ def _row(look: Snapshot, code: str, count: int, parts: Sequence[_Part]) -> Waiti
     return Waiting(code, count, longest, job_id, MEANS[code] + (f": {', '.join(lacks)}" if facts else ""), facts)
 
 
+def _since(look: Snapshot, ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """The state of each of these jobs, and since when (ms) it waits: since the last thing that happened to it."""
+    found = {}
+    for job_id, (state, *instants) in zip(ids, look.fields(ids, "state", *_INSTANTS), strict=True):
+        if dates := [int(at) for at in instants if at.isdecimal()]:
+            found[job_id] = state, max(dates)
+    return found
+
+
 def _of_states(look: Snapshot) -> Iterator[_Part]:
-    for state, code in _OF_STATES.items():
-        total: int = look.store.read("SCARD", look.store.key("state", state))
-        ids = _sample(look, "SRANDMEMBER", look.store.key("state", state))
-        yield _Part(code, total, _dated(look, ids), total <= len(ids))
+    names = [look.store.key("state", state) for state in _OF_STATES]
+    commands = [command for name in names for command in (("SCARD", name), ("SRANDMEMBER", name, _MOST))]
+    replies = look.store.read_many(commands)
+    for code, total, members in zip(_OF_STATES.values(), replies[::2], replies[1::2], strict=True):
+        yield _Part(code, total, _decoded(members), total <= len(members))
 
 
-def _sample(look: Snapshot, command: str, key: str) -> list[str]:
-    return [one.decode() for one in look.store.read(command, key, _MOST)]
-
-
-def _dated(look: Snapshot, ids: Sequence[str]) -> list[tuple[int, str]]:
-    """Since when each of these jobs waits (ms), and its id: since the last thing that happened to it."""
-    dates = [[int(at) for at in instants if at.isdecimal()] for instants in look.fields(ids, *_INSTANTS)]
-    return [(max(instants), job_id) for job_id, instants in zip(ids, dates, strict=True) if instants]
+def _decoded(members: Sequence[bytes]) -> list[str]:
+    return [member.decode() for member in members]
 
 
 def _ready(look: Snapshot) -> Iterator[_Part]:
-    total: int = look.store.read("SCARD", look.store.key("state", "ready"))
-    found = look.ready(5 * _MOST)
-    seen = sum(map(len, found.values()))
-    for (kind, task), ids in found.items():
-        judged, lacks = fit(look.living, kind.split("\n"), task), ""
+    most = max(10, 5 * _MOST // max(1, len(look.ready)))
+    for one, ids in zip(look.ready, ready_of(look.store, look.ready, most), strict=True):
+        judged, lacks = fit(look.living, one.kind.split("\n"), one.task), ""
         if judged.code == "waiting.node":
             code, about = judged.rejected[-1]
             lacks = f"{REJECTED[code]} {about['lacks']}".rstrip()
-        yield _Part(judged.code, round(len(ids) * max(1.0, total / seen)), _dated(look, ids), total <= seen, lacks)
+        yield _Part(judged.code, one.count, ids, one.count <= len(ids), lacks)
 
 
-def _in_line(look: Snapshot, waiting: int) -> Iterator[_Part]:
-    """Those that wait in lanes: first the lanes that operators paused or limited, then the others by chance."""
-    key, left, known = look.store.key, waiting, set[str]()
-    paused = _sample(look, "HRANDFIELD", key("paused"))
-    limited = _sample(look, "HRANDFIELD", key("limits"))
+def _in_line(look: Snapshot, waiting: int) -> tuple[list[_Part], bool]:
+    """Those that wait in lanes: first the lanes that operators paused or limited, then the others; and whether the
+    former were all counted.
+    """
+    key, read_many = look.store.key, look.store.read_many
+    sizes = [("HLEN", key("paused")), ("HLEN", key("limits")), ("SCARD", key("contended"))]
+    drawn = [("HRANDFIELD", key("paused"), _COUNTED), ("HRANDFIELD", key("limits"), _COUNTED)]
+    *numbers, paused, limited, others = read_many([*sizes, *drawn, ("SRANDMEMBER", key("contended"), _MOST)])
     limits = look.store.read("HMGET", key("limits"), *limited) if limited else []
     closed = [lane for lane, limit in zip(limited, limits, strict=True) if (limit or b"1").startswith(b"0")]
-    others = _sample(look, "ZRANDMEMBER", key("lanes"))
-    sizes = look.store.read_many([("HLEN", key("paused")), ("HLEN", key("limits")), ("ZCARD", key("lanes"))])
-    for code, lanes in (
-        ("waiting.paused", paused),
-        ("waiting.closed", closed),
-        ("waiting.limit", limited),
-        ("waiting.lane", others),
-    ):
-        count, jobs = _of_lines(look, [lane for lane in lanes if lane not in known])
-        known |= set(lanes)
-        count = left if code == "waiting.lane" else min(left, count)
+    lanes, known = dict[str, list[str]](), set[bytes]()
+    for code, some in zip(_LINED, (paused, closed, limited, others), strict=True):
+        lanes[code] = [look.store.key("line", lane.decode()) for lane in some if lane not in known]
+        known |= set(some)
+    first = [line for lines in lanes.values() for line in lines[:_MOST]]
+    marked = [line for code, lines in lanes.items() if code != "waiting.lane" for line in lines]
+    asked = [("ZRANGEBYSCORE", line, *_BEHIND, "LIMIT", "0", "2") for line in first]
+    replies = read_many([*asked, *(("ZCOUNT", line, *_BEHIND) for line in marked)])
+    heads, counted = dict(zip(first, replies, strict=False)), dict(zip(marked, replies[len(first) :], strict=True))
+    parts, left, whole = list[_Part](), waiting, all(number <= _MOST for number in numbers)
+    for code, lines in lanes.items():
+        count = left if code == "waiting.lane" else min(left, sum(counted[line] for line in lines))
         left -= count
-        yield _Part(code, count, jobs, all(size <= _MOST for size in sizes))
-
-
-def _of_lines(look: Snapshot, lanes: Sequence[str]) -> tuple[int, list[tuple[int, str]]]:
-    """How many jobs wait in these lanes, and the first of each."""
-    lines = [look.store.key("line", lane) for lane in lanes]
-    behind = ("(-inf", "+inf")  # those that were started in a line with a mark stand at -inf, and so does the mark
-    counted = look.store.read_many([("ZCOUNT", line, *behind) for line in lines])
-    firsts = look.store.read_many([("ZRANGEBYSCORE", line, *behind, "LIMIT", 0, 2) for line in lines])
-    heads = [job_id.decode() for first in firsts for job_id in first]
-    states = [state for (state,) in look.fields(heads, "state")]
-    waiting = [job_id for job_id, state in zip(heads, states, strict=True) if state == "waiting"]
-    at_work = sum(state not in ("waiting", "") for state in states)
-    return sum(counted) - at_work, _dated(look, waiting)
+        ids = [job_id for line in lines[:_MOST] for job_id in _decoded(heads[line])]
+        parts.append(_Part(code, count, ids, whole))
+    return parts, all(number <= _COUNTED for number in numbers[:2])

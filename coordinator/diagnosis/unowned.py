@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
-from typing import Any
 
 from coordinator.diagnosis.codes import command
 from coordinator.diagnosis.finding import Finding
 from coordinator.fleet.nodes import Node
 from coordinator.jobs import record
+from coordinator.jobs.ready import id_in
 from coordinator.jobs.record import TERMINAL
 from coordinator.jobs.validation import shown_lane
 from coordinator.lanes import view
@@ -23,20 +23,34 @@ from coordinator.store.reading import text_in
 
 MOST = 1000  # lanes, leases and jobs of a state that are looked at
 _FEW, _SLOTS = 10, 100  # jobs in front of a lane that are looked at: of most lanes, and of those with a greater limit
-_INDEXED = ("ready", "scheduled", "collected", "retrying", "parked", "held", "rolling_back")
+_INDEXED = ("scheduled", "collected", "retrying", "parked", "held", "rolling_back")
 
 
 def of_owners(store: Store, nodes: Sequence[Node]) -> Iterator[Finding]:
     """`nodes`: all that no sweep has removed."""
-    yield from _of_lanes(store)
-    yield from _of_leases(store, {node.name for node in nodes if node.alive})
-    yield from _of_slots(store, [node for node in nodes if node.alive])
-    yield from _of_indexes(store)
+    living = [node.name for node in nodes if node.alive]
+    sorted_sets = [store.key(name) for name in ("lanes", "leases", "ready-by-task")]
+    sets = [store.key("state", state) for state in _INDEXED]
+    asked: list[tuple[str, ...]] = [("ZRANGE", name, "0", str(MOST - 1)) for name in sorted_sets]
+    asked += [("SSCAN", name, "0", "COUNT", str(MOST)) for name in sets]
+    asked += [(count, name) for count, names in (("ZCARD", sorted_sets), ("SCARD", sets)) for name in names]
+    work = [("HGETALL", store.key("work", name)) for name in living]
+    lanes, leases, ready, *replies = store.read_many([*asked, *work])
+    pages, replies = [page[:MOST] for _, page in replies[: len(sets)]], replies[len(sets) :]
+    for what, size in zip(
+        ("lanes", "leases", *(f"{state} jobs" for state in ("ready", *_INDEXED))), replies, strict=False
+    ):
+        yield from _rest(what, size)
+    yield from _of_lanes(store, [key.decode() for key in lanes])
+    yield from _of_leases(store, [job_id.decode() for job_id in leases], {*living})
+    yield from _of_slots(store, dict(zip(living, replies[len(sorted_sets) + len(sets) :], strict=True)))
+    members = [("ready", "ZREM", sorted_sets[2], member) for member in ready]
+    for state, name, page in zip(_INDEXED, sets, pages, strict=True):
+        members += [(state, "SREM", name, member) for member in page]
+    yield from _of_indexes(store, members)
 
 
-def _of_lanes(store: Store) -> Iterator[Finding]:
-    keys = [key.decode() for key in store.read("ZRANGE", store.key("lanes"), 0, MOST - 1)]
-    yield from _rest("lanes", store.read("ZCARD", store.key("lanes")))
+def _of_lanes(store: Store, keys: Sequence[str]) -> Iterator[Finding]:
     lanes = view.look(store, keys, _FEW)
     lanes = [one for one in lanes if one.limit <= _FEW] + view.look(
         store, [one.key for one in lanes if one.limit > _FEW], _SLOTS
@@ -44,7 +58,7 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
     fronts = [one.jobs[: max(one.limit, len(one.holders), 1)] for one in lanes]
     ids = sorted({job_id for front in fronts for job_id in front})
     jobs = dict(zip(ids, record.fields_of_many(store, ids, "state", "token", "keys", "exclusive"), strict=True))
-    locks = _locks(store, [name for lane in lanes for name in _slots(store, lane)])
+    locks, stuck = _locks(store, [name for lane in lanes for name in _slots(store, lane)]), dict[str, str]()
     for lane, front in zip(lanes, fronts, strict=True):
         own = {name: locks[name] for name in _slots(store, lane) if name in locks}
         yield from _of_locks(store, lane.key, own, {jobs[job_id][1] for job_id in front})
@@ -52,11 +66,14 @@ def _of_lanes(store: Store) -> Iterator[Finding]:
         waiting = next((job_id for job_id in front if jobs[job_id][0] == "waiting"), None)
         if not waiting or view.closed(lane) or any(jobs[job_id][3] for job_id in front):
             continue
-        if _is_first(store, waiting, jobs[waiting][2].split("\n")):
+        stuck[lane.key] = waiting
+    first = _first(store, {job_id: jobs[job_id][2].split("\n") for job_id in stuck.values()})
+    for key, waiting in stuck.items():
+        if waiting in first:
             said = f"job {waiting} waits in front of it, and nothing holds it"
             values = {"id": waiting, "to": "front"}
             fix = command("move", values)
-            yield Finding("error", "lane.stuck", f"lane {shown_lane(lane.key)}", said, fix, "move", values)
+            yield Finding("error", "lane.stuck", f"lane {shown_lane(key)}", said, fix, "move", values)
 
 
 def _slots(store: Store, lane: Lane) -> list[str]:
@@ -87,12 +104,12 @@ def _of_locks(
             yield Finding("warning", "slot.dead-owner", lane, said, way_out)
 
 
-def _is_first(store: Store, job_id: str, keys: Sequence[str]) -> bool:
-    """True if the job is in front of all its lines; one with marks has none in front."""
-    if len(keys) == 1:
-        return True
-    heads = store.read_many([("ZRANGE", store.key("line", key), 0, 0) for key in keys])
-    return all(head and head[0].decode() == job_id for head in heads)
+def _first(store: Store, keys: Mapping[str, Sequence[str]]) -> set[str]:
+    """The jobs that are in front of all their lines; of several, one with marks has none in front. `keys`: by job."""
+    lanes = sorted({key for own in keys.values() if len(own) > 1 for key in own})
+    heads = store.read_many([("ZRANGE", store.key("line", key), "0", "0") for key in lanes]) if lanes else []
+    front = {key: head[0].decode() for key, head in zip(lanes, heads, strict=True) if head}
+    return {job_id for job_id, own in keys.items() if len(own) == 1 or all(front.get(key) == job_id for key in own)}
 
 
 def _open(state: str) -> bool:
@@ -106,9 +123,7 @@ def _ghost(store: Store, key: str, job_id: str) -> Finding:
     return Finding("error", "line.ghost", f"lane {shown_lane(key)}", said, f"{way_out} && {again}")
 
 
-def _of_leases(store: Store, living: set[str]) -> Iterator[Finding]:
-    ids = [job_id.decode() for job_id in store.read("ZRANGE", store.key("leases"), 0, MOST - 1)]
-    yield from _rest("leases", store.read("ZCARD", store.key("leases")))
+def _of_leases(store: Store, ids: Sequence[str], living: set[str]) -> Iterator[Finding]:
     jobs = zip(ids, record.fields_of_many(store, ids, "state", "node"), strict=True)
     for job_id, (state, node) in jobs:
         if state == "running" and node not in living:
@@ -116,11 +131,10 @@ def _of_leases(store: Store, living: set[str]) -> Iterator[Finding]:
             yield Finding("warning", "job.dead-node", f"job {job_id}", said, f"coordinator why -- {quote(job_id)}")
 
 
-def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
-    """Slots of nodes that are noted as taken, though their jobs are over or went elsewhere."""
-    work = store.read_many([("HGETALL", store.key("work", node.name)) for node in living]) if living else []
+def _of_slots(store: Store, work: Mapping[str, Mapping[bytes, bytes]]) -> Iterator[Finding]:
+    """Slots of nodes that are noted as taken, though their jobs are over or went elsewhere. `work`: by node."""
     taken = [
-        (node.name, *text_in(entry).split(" ", 2)) for node, entries in zip(living, work, strict=True)
+        (node, *text_in(entry).split(" ", 2)) for node, entries in work.items()
         for entry in entries.values() if entry.count(b" ") == 2
     ]  # fmt: skip
     jobs = record.fields_of_many(store, [job_id for *_, job_id in taken], "state", "token")
@@ -131,17 +145,14 @@ def _of_slots(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
             yield Finding("warning", "slot.no-job", f"node {node}", said, way_out)
 
 
-def _of_indexes(store: Store) -> Iterator[Finding]:
-    for state in _INDEXED:
-        name = store.key("state", state)
-        _, page = store.read("SSCAN", name, 0, "COUNT", MOST)
-        ids = [job_id.decode() for job_id in page][:MOST]
-        jobs: Any = zip(ids, record.fields_of_many(store, ids, "state"), strict=True)
-        for job_id, (now,) in jobs:
-            if not _open(now):
-                said = f"it is counted as {state}, and is over or has no record"
-                way_out = f"{store.redis_cli} SREM {quote(name)} {quote(job_id)}"
-                yield Finding("warning", "index.ghost", f"job {job_id}", said, way_out)
+def _of_indexes(store: Store, found: Sequence[tuple[str, str, str, bytes]]) -> Iterator[Finding]:
+    """`found`: the state of an index, the command that removes from it, its name, and one of its members."""
+    states = record.fields_of_many(store, [id_in(member) for *_, member in found], "state")
+    for (state, remove, name, member), (now,) in zip(found, states, strict=True):
+        if not _open(now):
+            said = f"it is counted as {state}, and is over or has no record"
+            way_out = f"{store.redis_cli} {remove} {quote(name)} {quote(member.decode())}"
+            yield Finding("warning", "index.ghost", f"job {id_in(member)}", said, way_out)
 
 
 def _rest(what: str, count: int) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from kombu.utils.json import dumps
 
 from coordinator.store.client import Store
 from coordinator.store.reading import act_in, reader_of
-from coordinator.store.times import milliseconds
+from coordinator.store.times import ClockReading, milliseconds
 from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
 
@@ -130,13 +130,11 @@ class Nodes:
     def all(self) -> list[Node]:
         """All nodes that no sweep has removed, sorted by name."""
         names = sorted(name.decode() for name in self.store.read("ZRANGE", self.store.key("alive"), 0, -1))
-        replies = self.store.read_many([command for name in names for command in self._commands(name)])
-        now = self.store.clock().uptime
+        asked = [command for name in names for command in self._commands(name)]
+        *replies, [clock, *_] = self.store.read_many([*asked, self.store.looking("clock_read")])
+        now = ClockReading(*clock).uptime
         nodes = [_node(name, now, replies[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
         return [node for node in nodes if node]
-
-    def names(self) -> list[str]:
-        return [node.name for node in self.all()]
 
     def living(self) -> list[Node]:
         """The nodes that have missed no heartbeat."""

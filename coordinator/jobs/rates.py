@@ -16,7 +16,7 @@ from kombu.utils.json import loads
 from coordinator.jobs import record
 from coordinator.jobs.record import TERMINAL
 from coordinator.store.client import Store
-from coordinator.store.times import instant
+from coordinator.store.times import ClockReading, instant
 
 HOUR, DAY = 3_600_000, 86_400_000
 BADLY = ("failed", "rolled_back", "double_fault", "expired")
@@ -63,10 +63,11 @@ class Rates:
 
 
 def rates_of(store: Store) -> Rates:
-    """Read the rates. One round trip for the counts, one for the samples, one for the clock."""
-    lines: list[bytes] = store.read("LRANGE", store.key("samples"), 0, -1)
+    """Read the rates, in one round trip."""
+    steps = [store.looking(name) for name in ("clock_read", "counts_read")]
+    lines, [clock, *_], [counts, *_] = store.read_many([("LRANGE", store.key("samples"), "0", "-1"), *steps])
     samples = [(int(at), loads(text)) for at, _, text in (line.partition(b" ") for line in lines)]
-    now = (store.now(), record.counts(store))
+    now = (ClockReading(*clock).now, record.counts_in(counts))
     minutes = [_span(before, after) for before, after in pairwise([*samples, now])]
     return Rates(_last(samples, now, HOUR), _last(samples, now, DAY), tuple(minutes))
 

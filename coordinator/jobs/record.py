@@ -20,6 +20,7 @@ from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, json_in, number_in, reader_of, text_in
 from coordinator.store.times import milliseconds
 from coordinator.store.values import ActNote
+from coordinator.store.wire import Arg
 
 _PAGE = 500
 _ACTS = ("retried", "paused", "resumed", "moved", "retargeted")
@@ -103,7 +104,11 @@ def totals(counted: Mapping[bytes, bytes]) -> dict[tuple[str, str], int]:
 
 def counts(store: Store) -> dict[str, int]:
     """The number of jobs in each state, ended in each outcome, `created`; and of `retries`, `losses`, `faults`."""
-    pairs = store.step("counts_read")
+    return counts_in(store.look("counts_read"))
+
+
+def counts_in(pairs: Sequence[Any]) -> dict[str, int]:
+    """The reply of the step `counts_read`."""
     return {name.decode(): number for name, number in zip(pairs[::2], pairs[1::2], strict=True)}
 
 
@@ -254,9 +259,19 @@ def fields(store: Store, job_id: str, *names: str) -> list[str]:
 
 
 def fields_of_many(store: Store, ids: Sequence[str], *names: str) -> list[list[str]]:
-    """Read these fields of each record; a missing field is empty. One round trip reads 500 records."""
+    """Read these fields of each record, in one round trip; a missing field is empty. A step reads 500 records."""
+    replies = store.read_many(reading(store, ids, *names)) if ids else ()
+    return fields_in(replies, *names)
+
+
+def reading(store: Store, ids: Sequence[str], *names: str) -> list[Sequence[Arg]]:
+    """The commands for `Store.read_many` that read these fields; `fields_in` reads their replies."""
     pages = (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
-    records = [values for page in pages for values in store.look("jobs_read", "\n".join(names), *page)]
+    return [store.looking("jobs_read", "\n".join(names), *page) for page in pages]
+
+
+def fields_in(replies: Sequence[Any], *names: str) -> list[list[str]]:
+    records = [values for (reply, *_) in replies for values in reply]
     return [[text_in(value) for value in values or [None] * len(names)] for values in records]
 
 

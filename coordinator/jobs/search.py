@@ -21,6 +21,7 @@ from typing import NamedTuple, TypedDict, Unpack, get_args
 from coordinator.errors import InvalidJob
 from coordinator.jobs import record, validation
 from coordinator.jobs.hidden import HIDDEN, Hidden
+from coordinator.jobs.ready import id_in, some_ready
 from coordinator.jobs.record import TERMINAL, Job
 from coordinator.jobs.states import State
 from coordinator.store.client import Store
@@ -266,6 +267,10 @@ class _Search:
         if state == "running":
             leases, locks = (self.store.read("ZRANGE", self.store.key(name), 0, -1) for name in ("leases", "locks"))
             return {job_id.decode() for job_id in (*leases, *locks)}
+        if state == "ready":
+            members = some_ready(self.store, MOST_SEARCHED + 1)
+            self.partial |= len(members) > MOST_SEARCHED
+            return {*map(id_in, members[:MOST_SEARCHED])}
         cursor, ids = self.store.read("SSCAN", self.store.key("state", state), 0, "COUNT", MOST_SEARCHED)
         self.partial |= cursor != 0
         return {job_id.decode() for job_id in ids}

@@ -8,19 +8,21 @@ from datetime import datetime
 from operator import attrgetter
 from typing import cast
 
-from coordinator.jobs.record import TERMINAL, Job, fields_of_many
+from coordinator.jobs.record import TERMINAL, Job, fields_in, fields_of_many, reading
 from coordinator.jobs.search import pages, search
 from coordinator.jobs.states import LaneState
 from coordinator.jobs.validation import stored_lane
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, act_in, number_in
-from coordinator.store.times import EPOCH
+from coordinator.store.times import EPOCH, ClockReading
 from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
 
 STATES = ("waiting", "ready", "running", "retrying", "parked", "held", "rolling_back", "empty")
-_PAGE = 200
-_DRAWN = 2000  # lanes of which the longest are sought
+_PAGE = 1000
+_DRAWN = 10_000  # lanes of which the longest are sought
+_HELD = ("state", "node", "taken", "fence")
+_UNPINNED = ("(-inf", "+inf")  # the scores of those that wait, and of the first job of a line without a mark
 PAUSED = b"\1paused"
 MARKS = (b"\1limit", PAUSED)  # stand in front of a line (rules/line.lua)
 
@@ -46,7 +48,8 @@ class Holder:
 class Lane:
     """A lane at one moment. `jobs`: the ids in line, at most as many as the caller wanted; `length`: of the whole line.
 
-    `limit`: how many jobs may run at once. `pause`, `limited`: {why, by, at (ms)} of the pause, and of the limit.
+    `waiting`: how many of these are neither ready nor started. `limit`: how many jobs may run at once. `pause`,
+    `limited`: {why, by, at (ms)} of the pause, and of the limit.
     `holders`: the jobs that were started, the earliest first. `state`: of the first job in line. `runs`: the last jobs
     that ended here, the latest first, where the caller wanted some.
     """
@@ -60,6 +63,7 @@ class Lane:
     limit: int = 1
     limited: ActNote | None = None
     runs: tuple[Job, ...] = ()
+    waiting: int = 0
 
     @property
     def holder(self) -> str | None:
@@ -91,12 +95,25 @@ def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: 
     return chosen[:most]
 
 
-def contended(store: Store, most: int) -> list[Lane]:
-    """The lanes with the longest lines, among some that are drawn by chance."""
-    keys = [key.decode() for key in store.read("ZRANDMEMBER", store.key("lanes"), _DRAWN)]
-    lengths = store.read_many([("ZCARD", store.key("line", key)) for key in keys]) if keys else []
-    longest = sorted(zip(lengths, keys, strict=True), reverse=True)[:most]
-    return [lane for lane in look(store, [key for _, key in longest], 1) if lane.length > 1]
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """`longest`: the lanes in which most jobs wait. `lanes`: the number in which more than one job stands. `looked`: at
+    how many of these; they are drawn by chance where that is fewer.
+    """
+
+    longest: tuple[Lane, ...]
+    lanes: int
+    looked: int
+
+
+def contended(store: Store, most: int) -> Lines:
+    """The lanes with the longest lines. Steps keep all of those in which more than one job stands (rules/line.lua)."""
+    name = store.key("contended")
+    count, drawn = store.read_many([("SCARD", name), ("SRANDMEMBER", name, _DRAWN)])
+    keys = [key.decode() for key in drawn]
+    counts = store.read_many([("ZCOUNT", store.key("line", key), *_UNPINNED) for key in keys]) if keys else []
+    longest = [key for number, key in sorted(zip(counts, keys, strict=True), reverse=True)[:most] if number]
+    return Lines(tuple(look(store, longest, 1)), count, len(keys))
 
 
 def oldest(store: Store, lanes: Sequence[Lane]) -> dict[str, tuple[str, datetime | None]]:
@@ -140,10 +157,12 @@ def holders_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[str, Holder 
     """The state of each of these jobs, and what it holds where it was started."""
     if not ids:
         return {}
-    leases = [("ZMSCORE", store.key(kind), *ids) for kind in ("leases", "locks")]
-    ends = [own or other for own, other in zip(*store.read_many(leases), strict=True)]
-    now = store.clock().uptime
-    records = fields_of_many(store, ids, "state", "node", "taken", "fence")
+    leases, names = [("ZMSCORE", store.key(kind), *ids) for kind in ("leases", "locks")], _HELD
+    own, others, [clock, *_], *replies = store.read_many(
+        [*leases, store.looking("clock_read"), *reading(store, ids, *names)]
+    )
+    ends = [one or other for one, other in zip(own, others, strict=True)]
+    now, records = ClockReading(*clock).uptime, fields_in(replies, *names)
     return {
         job_id: (record[0], _holder(job_id, None if end is None else (end - now) / 1000, *record))
         for job_id, record, end in zip(ids, records, ends, strict=True)
@@ -178,10 +197,12 @@ def _lane(
     holders = tuple(sorted(started, key=attrgetter("since", "job_id")))
     jobs = tuple(dict.fromkeys([*(holder.job_id for holder in holders), *front, *_jobs(ids)]))
     limit, limited = limit_in(limits)
+    length -= sum(member in MARKS for member in ids)
     return Lane(
         key=key,
         jobs=jobs[:most],
-        length=length - sum(member in MARKS for member in ids),
+        length=length,
+        waiting=length - sum(state not in ("waiting", "") for state, _ in front.values()),
         state=cast(LaneState, front[jobs[0]][0]) if jobs else "empty",
         holders=holders,
         pause=act_in(pause),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +26,7 @@ from coordinator.store.times import instant, moment, to_ms
 from coordinator.store.values import ActNote, Json
 
 _PAGE = 500
+_LINES = 20  # of the history, among which the last tick is sought
 _POLL = 0.05  # seconds between two looks whether a beat still sends
 
 
@@ -34,8 +35,8 @@ class EntryStatus:
     """An entry as beats know it now. Times are aware UTC datetimes.
 
     * when: the schedule that counts now, with zone, jitter and bounds; text: its expression alone.
-    * since: the last instant that a beat took, or the time from which the entry counts. upcoming: the next instants,
-      with the omitted instant among them.
+    * since: the last instant that a beat took, or the time from which the entry counts. last: its last tick or run, if
+      there was one. upcoming: the next instants, with the omitted instant among them.
     * paused, changed: who did it, when and why; other: the schedule that counts instead of its own. omitted: the
       instant that will not be sent.
     """
@@ -55,6 +56,7 @@ class EntryStatus:
     omitted_by: ActNote | None = None
     when_busy: str = "queue"
     misfire: str = "once"
+    last: EntryEvent | None = None
 
     @property
     def next(self) -> datetime | None:
@@ -207,9 +209,11 @@ class Entries:
 
     def _read(self, names: list[str], upcoming: int) -> list[EntryStatus]:
         now = self._now()
-        ticks = self._store.read_many([("HGETALL", self._store.key("tick", name)) for name in names])
-        known = ((name, tick) for name, tick in zip(names, ticks, strict=True) if b"source" in tick)
-        return [_scheduled(name, tick, now, upcoming) for name, tick in known]
+        asked: list[tuple[str, ...]] = [("HGETALL", self._store.key("tick", name)) for name in names]
+        lines = [("LRANGE", self._store.key("ticks", name), str(-_LINES), "-1") for name in names]
+        replies = self._store.read_many([*asked, *lines])
+        known = zip(names, replies, replies[len(names) :], strict=False)
+        return [_scheduled(name, tick, lines, now, upcoming) for name, tick, lines in known if b"source" in tick]
 
     def _about(self, name: str) -> dict[str, Json]:
         """Read what beats noted about an entry: its source, task and schedule. Raises UnknownEntry."""
@@ -232,7 +236,9 @@ class Entries:
         return bool(verdict)
 
 
-def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: int) -> EntryStatus:
+def _scheduled(
+    name: str, tick: Mapping[bytes, bytes], lines: Sequence[bytes], now: datetime, upcoming: int
+) -> EntryStatus:  # fmt: skip
     reader = reader_of(tick)
     about = _about_in(reader)
     other, jitter = reader.record.get("other", ""), float(str(about.get("jitter", 0)))
@@ -258,6 +264,7 @@ def _scheduled(name: str, tick: Mapping[bytes, bytes], now: datetime, upcoming: 
         misfire=str(about.get("misfire", "once")),
         paused=reader.act("paused"),
         changed=reader.act("changed"),
+        last=next((one for one in reversed(history.read(name, lines)) if one.kind != "act"), None),
     )
 
 

@@ -25,6 +25,7 @@ from coordinator.jobs.request import RequestMaker
 from coordinator.jobs.validation import OwnId
 from coordinator.scheduler.entry import run_id, tick_id
 from coordinator.scheduler.entry_plan import Due, EntryPlan, number
+from coordinator.scheduler.history import sender_of
 from coordinator.scheduler.publisher import Publisher
 from coordinator.scheduler.sources import Source
 from coordinator.store.client import Store
@@ -106,17 +107,17 @@ class Ticks:
             raise
         except InvalidJob as error:
             logger.error("cannot send the tick of %s at %s: %s", plan.entry.name, due.instant, error)
-            return self._take_args(plan, due, "failed")
-        except Exception:
+            return self._take_args(plan, due, "failed", error)
+        except Exception as error:
             logger.exception("cannot send the tick of %s at %s", plan.entry.name, due.instant)
-            return self._take_args(plan, due, "failed")
+            return self._take_args(plan, due, "failed", error)
         return *self._take_args(plan, due, _NO_WORD), *job
 
-    def _take_args(self, plan: EntryPlan, due: Due, word: str) -> tuple[Arg, ...]:
+    def _take_args(self, plan: EntryPlan, due: Due, word: str, error: Exception | None = None) -> tuple[Arg, ...]:
         """The arguments of the step tick_take, without the job's."""
         following = plan.schedule.next(due.instant)
         times = to_ms(due.instant), to_ms(plan.last or EPOCH), 0 if following is None else to_ms(following)
-        noted = due.missed, to_ms(plan.fires(due.instant)), self._beat, self.most
+        noted = due.missed, to_ms(plan.fires(due.instant)), sender_of(self._beat, error), self.most
         return plan.entry.name, plan.hash, plan.other, *times, self.token, milliseconds(CLAIM), word, *noted
 
     def _job(self, plan: EntryPlan, job_id: OwnId, which: str, instance: datetime | str) -> tuple[Arg, ...]:
@@ -166,7 +167,7 @@ class Ticks:
         reply = self._store.step("tick_take", *self._take_args(plan, due, _NO_WORD if due.sent else "missed"))
         if self._apply(plan, due, reply)[0] != "taken" or plan.unsent is None:
             return
-        at, word = plan.unsent, "sent"
+        at, word, error = plan.unsent, "sent", None
         if self._clock.now() - at > self.grace + timedelta(seconds=plan.entry.jitter):
             logger.warning("tick of %s at %s passed over: no beat could send it in time", plan.entry.name, at)
             word = "missed"
@@ -174,36 +175,39 @@ class Ticks:
             self._settled((plan, Due(at)), self._store.step("tick_take", *self._with_job(plan, Due(at))))
             return
         elif plan.sent != at:
-            word = self._published(plan, tick_id(plan.entry.name, at))
+            word, error = self._published(plan, tick_id(plan.entry.name, at))
             plan.sent = at
-        noted = due.missed, to_ms(plan.fires(at)), self._beat, self.most
+        noted = due.missed, to_ms(plan.fires(at)), sender_of(self._beat, error), self.most
         self._store.step("tick_done", plan.entry.name, to_ms(at), self.token, word, *noted)
         plan.unsent = None
 
     def run(self, plan: EntryPlan, run_token: str) -> None:
         """Start the run that somebody wants under this token."""
         entry, word, job = plan.entry, _NO_WORD, tuple[Arg, ...]()
+        error: Exception | None = None
         if entry.key is not None:
             try:
                 job = self._job(plan, run_id(entry.name, run_token), f"!{run_token}", f"run:{run_token}")
             except (StoreUnavailable, StoreRefused):
                 raise
-            except Exception:
+            except Exception as failure:
                 logger.exception("cannot run %s", entry.name)
-                word = "failed"
-        verdict, outcome = self._run_taken(entry.name, run_token, word, job)
+                word, error = "failed", failure
+        verdict, outcome = self._run_taken(entry.name, run_token, word, error, job)
         if verdict == "taken":
-            self._run_taken(entry.name, run_token, self._published(plan, run_id(entry.name, run_token)), ())
+            self._run_taken(entry.name, run_token, *self._published(plan, run_id(entry.name, run_token)))
         if verdict == "sent":
             logger.info("run %s: %s", run_id(entry.name, run_token), outcome)
 
-    def _run_taken(self, name: str, run_token: str, word: str, job: tuple[Arg, ...]) -> tuple[str, str]:
-        args = name, run_token, self.token, milliseconds(CLAIM), word, self._beat, self.most
+    def _run_taken(
+        self, name: str, run_token: str, word: str, error: Exception | None, job: tuple[Arg, ...] = ()
+    ) -> tuple[str, str]:  # fmt: skip
+        args = name, run_token, self.token, milliseconds(CLAIM), word, sender_of(self._beat, error), self.most
         verdict, outcome = self._store.step("run_take", *args, *job)
         return verdict.decode(), outcome.decode()
 
-    def _published(self, plan: EntryPlan, task_id: str) -> str:
-        """Publish the ordinary task; return its word in the history. Raises BrokerAway."""
+    def _published(self, plan: EntryPlan, task_id: str) -> tuple[str, Exception | None]:
+        """Publish the ordinary task; return its word in the history, and why it failed. Raises BrokerAway."""
         entry = plan.entry
         args, kwargs, options = list(entry.args or ()), dict(entry.kwargs or {}), dict(entry.options or {})
         try:
@@ -215,8 +219,8 @@ class Ticks:
             send(args, kwargs, **options)
         except (OperationalError, OSError) as error:
             raise BrokerAway(str(error)) from error
-        except Exception:
+        except Exception as error:
             logger.exception("cannot send the task of %s", entry.name)
-            return "failed"
+            return "failed", error
         logger.info("tick %s: sent", task_id)
-        return "sent"
+        return "sent", None

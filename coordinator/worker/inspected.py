@@ -21,6 +21,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.fleet.nodes import Nodes
 from coordinator.jobs import chain
 from coordinator.jobs.hidden import Hidden
+from coordinator.jobs.ready import id_in, some_ready
 from coordinator.jobs.record import fields_of_many
 from coordinator.jobs.validation import is_id
 from coordinator.store.client import Store
@@ -81,8 +82,7 @@ class InspectedJobs:
     def reserved(self) -> list[Info]:
         if not self._is_first():
             return []
-        ids = self._store.read("SRANDMEMBER", self._store.key("state", "ready"), MOST)
-        return list(self._known([raw.decode() for raw in ids], "ready").values())
+        return list(self._known([*map(id_in, some_ready(self._store, MOST))], "ready").values())
 
     def scheduled(self) -> list[Planned]:
         """Jobs that start later or wait for their retry, the earliest first."""

@@ -120,6 +120,7 @@ class Clocked(Store):
         return self._once(tuple(asked), lambda: super(Clocked, self).read_many(asked, atomic))
 
     def look(self, name: str, *args: Arg) -> Any:
+        self.used.add(name)
         return self._once((name, args), lambda: super(Clocked, self).look(name, *args))
 
     def dump(self) -> Dump:

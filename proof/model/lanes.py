@@ -31,7 +31,7 @@ class Node:
     work: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     lapse: int | None = None
     gone: tuple[str, int] = ("", 0)
-    lost: tuple[int, list[str]] | None = None
+    lost: tuple[int, str, list[str]] | None = None
 
     def serves(self, kind: str) -> bool:
         app, queue, *labels = kind.split("\n")

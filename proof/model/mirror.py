@@ -11,8 +11,9 @@ from proof.model.record import TERMINAL, Job
 PAUSED, LIMIT = "\1paused", "\1limit"
 _NUMBERS = ("attempt", "losses", "forgiven", "conflicts", "step", "fence")  # `back` begins with its number
 _TEXTS = ("state", "token", "last", "phase", "stop", "condemned", "rollback", "handles")
+_SETS = ("paused", "ready", "contended")
 Records = dict[str, dict[str, str]]
-_LISTED = ("ready", "scheduled", "collected", "retrying", "parked", "held")
+_LISTED = ("scheduled", "collected", "retrying", "parked", "held")
 
 
 def of_model(model: Model) -> dict[str, Any]:
@@ -75,7 +76,14 @@ def _sets(model: Model) -> dict[str, set[str]]:
     found = {f"state:{state}": {job.id for job in jobs if job.state == state} for state in _LISTED}
     found["state:rolling_back"] = {job.id for job in jobs if job.phase == "rollback"}
     found |= {"paused": set(model.paused), "ready": {kind for kind, groups in model.queues.items() if groups}}
+    crowds = {key for job in jobs for key in job.keys if len(model.line(key)) > 1}
+    found |= {"ready-by-task": {_ready(job) for job in jobs if job.state == "ready"}, "contended": crowds}
     return {name: members for name, members in found.items() if members}
+
+
+def _ready(job: Job) -> str:
+    assert job.place
+    return f"{job.place.task}\n{job.place.kind}\n\n{job.id}"
 
 
 def _of_sorters(model: Model) -> dict[str, Any]:
@@ -127,11 +135,11 @@ def _locks(dump: Dump) -> dict[str, str]:
     return {f"1:{key}": value for key, value in dump.under("lock").items()} | dump.under("slot")
 
 
-def _lost(text: str) -> tuple[int, list[str]]:
-    at, _, about = text.partition(" ")
+def _lost(text: str) -> tuple[int, str, list[str]]:
+    at, incarnation, about = text.split(" ", 2)
     jobs = [name for name in loads(about)["jobs"].split("\n") if name]
     assert loads(about)["count"] == len(jobs), "more than the first 20 are not named"
-    return int(at), jobs
+    return int(at), incarnation, jobs
 
 
 def _runs(dump: Dump, records: Records) -> dict[str, list[str]]:
@@ -162,7 +170,7 @@ def _places(dump: Dump) -> dict[str, int]:
 def of_redis(dump: Dump, now: int) -> dict[str, Any]:
     """Redis may keep a lock longer than it counts."""
     records = dump.records()
-    sets = [name for name in dump.held if name in ("paused", "ready") or name.startswith("state:")]
+    sets = [name for name in dump.held if name in _SETS or name.startswith("state:")]
     return {
         "jobs": {name: _record(record) for name, record in records.items()},
         "coalesced": dump.scores("coalesced"),
@@ -174,7 +182,7 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
         "lanes": dump.scores("lanes"),
         "places": _places(dump),
         "limits": {key: int(text.partition("{")[0]) for key, text in dump.held.get("limits", {}).items()},
-        "sets": {name: set(dump.held[name]) for name in sets},
+        "sets": {name: set(dump.held[name]) for name in sets} | _ready_by_task(dump),
         "leases": dump.scores("leases"),
         "leases of locks": dump.scores("locks"),
         "fading": {name: f"job:{name}" in dump.fading for name in records},
@@ -198,6 +206,12 @@ def of_redis(dump: Dump, now: int) -> dict[str, Any]:
         "seen": dump.under("seen"),
         "counts": {name: number for name, number in counted(dump).items() if number},
     }
+
+
+def _ready_by_task(dump: Dump) -> dict[str, set[str]]:
+    found = dump.scores("ready-by-task")
+    assert {*found.values()} <= {0.0}
+    return {"ready-by-task": {*found}} if found else {}
 
 
 def _record(record: dict[str, str]) -> dict[str, Any]:

@@ -208,10 +208,10 @@ class Model(Sweeps):
         other = node.incarnation or (node.gone[0] if node.gone[1] > self.wall else "")
         if other and other != incarnation and node.alive > self.uptime:
             return "taken"
-        node.lapse, node.gone, node.ending = None, ("", 0), False
-        if other == incarnation:
+        if node.lost and node.lost[1] == incarnation:
             node.lost = None
-        else:
+        node.lapse, node.gone, node.ending = None, ("", 0), False
+        if other != incarnation:
             node.work = {}
         node.incarnation, node.alive = incarnation, self.uptime + ttl
         self._open(node)

@@ -85,7 +85,7 @@ class Sweeps(Sorters):
         for one in self.nodes.values():
             if one.lost and one.lost[0] < self.wall - FORGOTTEN:
                 one.lost = None
-        node.lost = (self.wall, sorted(held))
+        node.lost = (self.wall, node.incarnation, sorted(held))
 
     def forget(self, node: Node) -> None:
         node.gone = (node.incarnation, self.wall + FORGOTTEN)

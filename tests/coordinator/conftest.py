@@ -9,10 +9,12 @@ import pytest
 
 from coordinator import Coordinator
 from tests.coordinator.scheduler.beats import Beats
+from tests.harness.hand_node import Puppet, sketch
 from tests.harness.installation import Installation
 from tests.harness.redis import RedisServer
 
 ClientAt = Callable[..., Coordinator]
+FLOOD = 3_000  # jobs
 
 
 @pytest.fixture
@@ -45,3 +47,17 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "600"]) as process:
         yield process
         process.kill()
+
+
+@pytest.fixture
+def flooded(coordinator: Coordinator, node: Puppet) -> Coordinator:
+    """Beside the flood: three jobs of a task that no node has, two that need a label, and three behind others."""
+    node.lanes.submit_many(sketch(f"flood/{n}") for n in range(FLOOD))
+    for key in ("odd/1", "odd/1", "odd/2"):
+        node.submit(key, task="shop.gone")
+    for key in ("gpu/1", "gpu/2"):
+        node.submit(key, needs=["gpu"])
+    for _ in range(3):
+        node.submit("crowd")
+    node.up()  # it has sent no heartbeat for seconds
+    return coordinator

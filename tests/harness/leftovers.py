@@ -38,6 +38,8 @@ _OPEN = (
     "paused",
     "drained",
     "ready",
+    "ready-by-task",
+    "contended",
     "group",
     "leases",
     "locks",

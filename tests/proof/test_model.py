@@ -28,6 +28,7 @@ NOT_DRIVEN = {
     "jobs_likely": READ,
     "jobs_read": READ,
     "lines_likely": READ,
+    "ready_read": READ,
     "jobs_named": "it reads, and notes ids that are no jobs' yet: tests/fleet/shared/test_keyed_canvas.py",
     "job_retarget": "the model knows no tasks: tests/coordinator/jobs/test_retarget.py",
 }

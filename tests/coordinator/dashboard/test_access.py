@@ -248,7 +248,7 @@ def test_one_who_asks_much_leaves_room_for_others(coordinator: Coordinator) -> N
     def slow(asked: Asked) -> Page:
         begun.release()
         ends.wait(20)
-        return Page("nodes.html", "Nodes", {"rows": (), "gone": ()})
+        return Page("nodes.html", "Nodes", {"rows": (), "gone": (), "lost": ()})
 
     coordinator.extend(Extension("own", pages=lambda: Pages([], {"/slow": slow})))
     app = dashboard(coordinator, auth=lambda request: Author(request.headers["x-user"]))

@@ -25,6 +25,7 @@ from coordinator.warden.inbox.refused import RefusedRequest
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import EVIL, PAGES, Stage
 from tests.coordinator.dashboard.test_access import OURS
+from tests.coordinator.scheduler.beats import Beats, entry, source
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -49,6 +50,12 @@ def test_each_page_shows_what_there_is(stage: Stage, visit: Visit, path: str) ->
     answer = visit(stage.coordinator).get(path)
     assert answer.status_code == 200
     assert PAGES[path] in answer.text
+
+
+def test_an_entry_that_never_ran_is_not_shown_as_if_it_had(beats: Beats, visit: Visit) -> None:
+    beats.beat(source(entry(schedule=3600))).tick()
+    page = visit(beats.coordinator).get("/schedule").text
+    assert ">never<" in page, page[page.index("<h1>") :][:3000]
 
 
 def test_every_page_is_looked_at_here() -> None:
@@ -138,7 +145,7 @@ def test_a_position_is_hidden_by_the_name_that_the_task_has_for_it(
     with Celery("shop", broker="memory://", set_as_current=False) as app:
         coordinator = Coordinator(app, url=redis_server.url(0), prefix=prefix)
 
-        @app.task(name="shop.open")
+        @app.task(name="shop.open", shared=False)
         def open_till(number: int, password: str) -> None: ...
 
         job = coordinator.submit("till", open_till.s(7, "hunter2"))
@@ -274,7 +281,7 @@ def steered(redis_server: RedisServer, prefix: str) -> Iterator[Coordinator]:
     """An installation in which there is something for each act."""
     app = Celery("shop", broker=redis_server.url(1), set_as_current=False)
     c = Coordinator(app, url=redis_server.url(0), prefix=prefix)
-    app.task(work, name="shop.work")
+    app.task(work, name="shop.work", shared=False)
     node = Puppet(c.store)
     node.up()
     node.submit("stock", on_failure="hold", job_id="held")

@@ -72,6 +72,28 @@ def test_a_tick_whose_lane_was_busy_leads_to_the_lane_and_one_whose_job_waits_to
     beats.coordinator.cancel(job_id)
 
 
+@pytest.mark.parametrize(
+    ("key", "options", "error"),
+    [("k", {"countdown": "soon"}, "countdown"), (None, {"serializer": "odd"}, "SerializerNotInstalled")],
+)
+def test_an_entry_that_cannot_be_made_says_why_and_nobody_is_told_to_run_it(
+    beats: Beats, key: str | None, options: dict[str, object], error: str
+) -> None:
+    entries, beat = beats.coordinator.entries, beats.beat(source(entry(schedule=1, key=key, options=options)))
+    beat.tick()
+    assert entries.entry("n").last is None, "it never ran, though it counts from some time on"
+    run(beat, until=lambda: entries.history("n"))
+    event = entries.history("n")[-1]
+    assert (event.word, error in event.error, "\x1f" in event.beat) == ("failed", True, False)
+    why = beats.coordinator.why(entry="n")
+    assert (why.codes, why.causes[0].text.endswith(f": {event.error}")) == (["entry.failed", "entry.due"], True)
+    assert [one.frees for one in why.causes] == [None, None]
+    assert entries.entry("n").last == entries.history("n")[-1]
+    entries.run_now("n", token="now")
+    run(beat, until=lambda: entries.history("n")[-1].kind == "run")
+    assert error in entries.history("n")[-1].error
+
+
 BEATS = {"fresh": 0, "silent": 60_000, "none": None}  # ms since one stood for the source
 ENDS = ("", "skipped", "failed", "missed", "open", "ended")  # what became of the last tick
 WAYS = [

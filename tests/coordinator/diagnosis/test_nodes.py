@@ -96,10 +96,13 @@ def test_a_node_that_was_cut_off_is_known_for_an_hour_and_who_has_its_jobs(
     assert not lost.back
     cut_off.up(incarnation="b")
     assert coordinator.lost_nodes()[0].back
-    text = client.hget(coordinator.store.key("lost-nodes"), "two").decode()
-    at, _, about = text.partition(" ")
-    client.hset(coordinator.store.key("lost-nodes"), "two", f"{int(at) - 3_600_000} {about}")
+    name = coordinator.store.key("lost-nodes")
+    at, _, about = client.hget(name, "two").decode().partition(" ")
+    client.hset(name, mapping={"two": f"{int(at) - 3_600_001} {about}", "three": "damaged"})
     assert coordinator.lost_nodes() == []
+    cut_off.nodes.leave("two", "b", held=[])
+    node.nodes.leave("one", "a", held=[])
+    assert set(client.hkeys(name)) == {b"two", b"one"}, "what is older than an hour, or damaged, goes at the next loss"
 
 
 def test_a_node_that_left_in_order_or_was_only_silent_is_not_lost(node: Puppet, coordinator: Coordinator) -> None:

@@ -23,7 +23,7 @@ REFUSED_WHEN_FULL = {
     "job_submit", "lock_take", "grab_take", "sorter_add", "document_ask", "fence_next", "schedule_follow", "tick_take",
     "run_take", "entry_put",
 }  # fmt: skip
-ONLY_READ = {"counts_read", "entries_read", "jobs_likely", "jobs_read", "lines_likely"}
+ONLY_READ = {"counts_read", "entries_read", "jobs_likely", "jobs_read", "lines_likely", "ready_read"}
 WRITES = re.compile(r"'(?:[HLRSZ]?(?:ADD|PUSH|REM|POP|SET|DEL|MOVE)|H?INCR(?:BY)?|HSETNX|P?EXPIRE|PERSIST|RENAME)'")
 
 
@@ -107,7 +107,7 @@ def test_python_names_the_steps_that_there_are() -> None:
     root = Path(__file__).parents[3]
     folders = (root / "coordinator", root / "tasks" / "documents")
     text = "\n".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
-    named = set(re.findall(r"(?:\bstep|\bstep_many|\blook|_insist|_acted)\(\s*\"(\w+)\"", text))
+    named = set(re.findall(r"(?:\bstep|\bstep_many|\blook|\blooking|_insist|_acted)\(\s*\"(\w+)\"", text))
     assert named == NAMES
 
 

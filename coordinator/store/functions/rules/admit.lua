@@ -82,8 +82,10 @@ end
 -- Starts each job of the lane that may start now, after a place in front became free.
 function admit.lane(c, key)
   local members = c.P .. 'line:' .. key
-  local id = redis.call('ZRANGE', members, '0', '0')[1]
+  local heads = redis.call('ZRANGE', members, '0', '1')
+  local id = heads[1]
   if not id then return redis.call('ZREM', c.P .. 'lanes', key) end
+  if not heads[2] or line.is_mark(id) then line.note(c, key, heads) end
   if not line.is_mark(id) then
     if admit.one(c, id) then return admit.lane(c, key) end
     return

@@ -85,16 +85,22 @@ local function start_next(c, class, node, runner, token, ttl)
   for _ = 1, 16 do
     local id, group, score, fresh = ready.shift(c, class)
     if not id then return end
-    local reply, gone
+    local reply, gone, task
     local good = base.guarded(id, function()
       local job = read(c, id)
+      task = job.task
       if fresh then job.state, job.readied, job.rule = 'ready', c.now, fresh.rule end
       local more = fresh and {'readied', c.now_text} or {}
       reply, gone = try(c, id, job, node, runner, token, ttl, unpack(more))
     end)
+    local stays = good and not gone and not reply
+    if not stays and not fresh then ready.count_out(c, id, task, class) end
     if reply then return reply end
-    if good and not gone then
-      if fresh then ready.write(c, fresh) end
+    if stays then
+      if fresh then
+        ready.write(c, fresh)
+        ready.count_in(c, id, fresh)
+      end
       ready.put_behind(c, id, class, group, score or redis.call('INCR', c.P .. 'sequence'))
       look = look or {ids = {}, groups = {}, around = {}}
       if all_seen(look, id, group) then return end

@@ -70,13 +70,12 @@ function history.counts(c)
   for _, state in ipairs(states.APART) do
     count[state] = redis.call('SCARD', c.P .. 'state:' .. state)
   end
-  local rolling = {}
-  for _, state in ipairs({'ready', 'parked'}) do
-    rolling[state] = redis.call('SINTERCARD', 2, c.P .. 'state:' .. state, c.P .. 'state:rolling_back')
-  end
-  count.parked = count.parked - rolling.parked
-  count.ready = redis.call('SCARD', c.P .. 'state:ready') - rolling.ready
-  count.running = redis.call('ZCARD', c.P .. 'leases') - (count.rolling_back - rolling.ready - rolling.parked)
+  local rolling = c.P .. 'state:rolling_back' -- each of these is ready, runs or is parked, too
+  local running = redis.call('ZINTERCARD', 2, c.P .. 'leases', rolling)
+  local parked = redis.call('SINTERCARD', 2, c.P .. 'state:parked', rolling)
+  count.parked = count.parked - parked
+  count.ready = redis.call('ZCARD', c.P .. 'ready-by-task') - (count.rolling_back - running - parked)
+  count.running = redis.call('ZCARD', c.P .. 'leases') - running
   count.waiting = live - count.ready - count.running
   for _, state in ipairs(states.APART) do count.waiting = count.waiting - count[state] end
   return count

@@ -74,6 +74,16 @@ function line.new_score(c, priority, to)
   return base.text_of(sequence - priority * 17592186044416), sequence
 end
 
+-- Lists a lane under `contended` where more than one job stands in its line. heads: the first two members of that.
+function line.note(c, key, heads)
+  local more = heads[2]
+  if more and line.is_mark(heads[1]) then
+    local marks = line.is_mark(heads[2]) and 2 or 1
+    more = redis.call('ZCARD', c.P .. 'line:' .. key) > marks + 1
+  end
+  redis.call(more and 'SADD' or 'SREM', c.P .. 'contended', key)
+end
+
 -- Adds a job to all its lines. Returns true if it is in front of all; second value: true if one has a mark.
 function line.enter(c, id, keys, score)
   local first, marked = true, false
@@ -83,11 +93,10 @@ function line.enter(c, id, keys, score)
     redis.call('ZADD', members, score, id)
     local heads = redis.call('ZRANGE', members, '0', '1')
     first = first and heads[1] == id
-    if not heads[2] then
-      redis.call('ZADD', c.P .. 'lanes', '0', key)
-    elseif line.is_mark(heads[1]) then
+    if heads[2] then line.note(c, key, heads) else redis.call('ZADD', c.P .. 'lanes', '0', key) end
+    if line.is_mark(heads[1]) then
       marked = true
-    elseif heads[1] == id then
+    elseif heads[1] == id and heads[2] then
       local other = redis.call('HMGET', c.P .. 'job:' .. heads[2], 'state', 'keys')
       if other[1] ~= 'waiting' then
         line.pin(c, heads[2], record.keys_of(other[2]))

@@ -5,16 +5,23 @@ local LOST, NAMED = 3600000, 20 -- ms for which a lost node is remembered; jobs 
 
 -- Remembers a node that ended without leaving in order, and the ids of the jobs that it held then, for an hour.
 function nodes.lose(c, node, held)
-  local name, about = c.P .. 'lost-nodes', redis.call('HMGET', c.P .. 'node:' .. node, 'host', 'app')
+  local name = c.P .. 'lost-nodes'
+  local incarnation, host, app = unpack(redis.call('HMGET', c.P .. 'node:' .. node, 'incarnation', 'host', 'app'))
   local known = redis.call('HGETALL', name)
   for i = 1, #known, 2 do
     if (tonumber(string.match(known[i + 1], '^%d+')) or 0) < c.wall - LOST then redis.call('HDEL', name, known[i]) end
   end
   table.sort(held)
   local jobs = table.concat(held, '\n', 1, math.min(#held, NAMED)) -- cjson makes an object of an empty list
-  local lost = {host = about[1] or '', app = about[2] or '', count = #held, jobs = jobs}
-  redis.call('HSET', name, node, base.text_of(c.wall) .. ' ' .. cjson.encode(lost))
+  local lost = cjson.encode({host = host or '', app = app or '', count = #held, jobs = jobs})
+  redis.call('HSET', name, node, table.concat({base.text_of(c.wall), incarnation or '', lost}, ' '))
   history.tally(c, 'nodes_lost')
+end
+
+-- Forgets the loss of a node that was only silent.
+function nodes.find(c, node, incarnation)
+  local lost = redis.call('HGET', c.P .. 'lost-nodes', node)
+  if lost and string.match(lost, '^%S* (%S*) ') == incarnation then redis.call('HDEL', c.P .. 'lost-nodes', node) end
 end
 
 -- The ids of the jobs that the runners of a node hold.

@@ -47,7 +47,7 @@ function settle.put_back(c, id, job, ...)
   end
   if job.state ~= 'running' then redis.call('SREM', c.P .. 'state:' .. job.state, id) end
   redis.call('HSET', job.name, 'state', 'ready', ...)
-  ready.put_back(c, id, job.class, ready.group_of(job))
+  ready.put_back(c, id, job)
   base.add(c, 'readied', {class = job.class, task = job.task})
 end
 

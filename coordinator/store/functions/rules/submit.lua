@@ -123,7 +123,7 @@ local function stand(c, id, keys_text, fields, when_busy, priority, not_before, 
   write(c, id, keys_text, starts and 'ready' or 'waiting', list, from)
   if starts then
     fields.keys = keys_text
-    ready.put(c, id, fields.class, ready.group_of(fields), fields.priority, sequence)
+    ready.put(c, id, fields, sequence)
     base.add(c, 'readied', fields)
     return {in_front(c, fields.class, fields.task), 0, id, ''}
   end

@@ -1,7 +1,8 @@
 -- Ticks: the entries of schedules. tick:<name> = a periodic entry: what beats agree on, and how operators steer it;
 -- ticks:<name> = the history of its last ticks, a line each:
 --   <instant> <ms late> <word> <missed> <beat> a tick. word: the outcome of its submit, `sent`, `failed`, `omitted`
---                                              or `missed`; missed: how many instants nobody sends
+--                                              or `missed`; missed: how many instants nobody sends; beat: of one that
+--                                              failed with the byte 31 and its error, percent-encoded
 --   !<token> <wall> <word> <beat> {by, why}    a run that somebody asked for
 --   =<tick> <state> <wall>                     how a job ended; tick: its instant or !<token>
 --   ~{at, act, by, why}                        an operator's act

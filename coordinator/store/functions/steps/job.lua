@@ -172,6 +172,15 @@ step.define('counts_read', {'no-writes'}, function(c)
   return reply
 end)
 
+-- ready_read: counts the ready jobs of each task and class.
+-- args after most
+--   after: the last place of the reply before, '' = from the beginning; most: tasks and classes at most
+-- returns {task, class, number, place} for each
+step.define('ready_read', {'no-writes'}, function(c, args)
+  local after, most = unpack(args)
+  return ready.kinds(c, after, tonumber(most))
+end)
+
 -- jobs_read: reads fields of records.
 -- args fields ids…
 --   fields: joined by newlines

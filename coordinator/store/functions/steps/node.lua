@@ -15,7 +15,7 @@ step.define('node_register', {'allow-oom'}, function(c, args)
   pace.measure(c, node, '')
   for _, kind in ipairs({'serves:', 'tasks:', 'node:', 'gone:'}) do redis.call('DEL', c.P .. kind .. node) end
   redis.call('PERSIST', c.P .. 'work:' .. node)
-  if other == incarnation then redis.call('HDEL', c.P .. 'lost-nodes', node) end -- it was only silent
+  nodes.find(c, node, incarnation)
   if other ~= incarnation then
     redis.call('DEL', c.P .. 'work:' .. node)
     redis.call('DEL', c.P .. 'rung:' .. node)

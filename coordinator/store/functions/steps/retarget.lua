@@ -5,7 +5,8 @@ local SEEN = {'state', 'phase', 'step', 'task', 'class', 'undo', 'home', 'was', 
 -- Moves a ready job to the list of its new class, where the next claim looks for it.
 local function line_up(c, id, job)
   if job.taken then return settle.put_back(c, id, job) end
-  ready.put(c, id, job.class, ready.group_of(job), redis.call('HGET', job.name, 'priority'))
+  job.priority = redis.call('HGET', job.name, 'priority')
+  ready.put(c, id, job)
   base.add(c, 'readied', job)
 end
 
@@ -20,13 +21,14 @@ step.define('job_retarget', {'allow-oom'}, function(c, args)
   for i = 1, #now do now[i] = now[i] or '' end
   if not job or table.concat(now, '\0') ~= seen then return 0 end
   local fields = submit.by_name(c, args, 4)
-  local moves = job.state == 'ready' and fields.class and fields.class ~= job.class -- else it keeps its turn
+  local stands = job.state == 'ready'
+  local moves = stands and fields.class and fields.class ~= job.class -- else it keeps its turn
   act = audit.act(c, act)
   history.note(c, job, 'retargeted', audit.kept(act))
-  if moves then ready.drop(c, id, job) end
+  if moves then ready.drop(c, id, job) elseif stands then ready.count_out(c, id, job.task, job.class) end
   record.note(c, id, 'retargeted', audit.kept(act), unpack(args, 4))
   audit.note(c, act, 'retarget', 'job', id, job.task, fields.task or job.task)
   job.task, job.class = fields.task or job.task, fields.class or job.class
-  if moves then line_up(c, id, job) end
+  if moves then line_up(c, id, job) elseif stands then ready.count_in(c, id, job) end
   return 1
 end)
