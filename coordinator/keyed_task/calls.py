@@ -149,9 +149,8 @@ class KeyedTasks:
         if keyed is None or past:
             return ()
         try:
-            return keyed.keys_of(
-                [*(object() for _ in range(before)), *(signature.get("args") or ())], signature.get("kwargs")
-            )
+            args = [*(object() for _ in range(before)), *(signature.get("args") or ())]
+            return keyed.keys_of({**signature, "args": args})
         except Exception:  # a function of the arguments is called, too
             return None
 
@@ -219,4 +218,4 @@ def own_keys(
     if keyed_tasks is None or keyed is None:
         raise InvalidJob(f"{signature['task']}: name a key; the task has no option `coordinate` of its own")
     signature = keyed_tasks.checked_arguments(signature, 0) or signature
-    return keyed.keys_of(signature.get("args"), signature.get("kwargs")), {**keyed.options_of(signature), **options}
+    return keyed.keys_of(signature), {**keyed.options_of(signature), **options}
