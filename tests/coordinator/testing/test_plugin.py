@@ -301,7 +301,8 @@ def test_a_suite_has_each_test_fail_that_forgets_the_fixture(
     redis_server: RedisServer, prefix: str, tmp_path: Path
 ) -> None:
     (tmp_path / "test_mine.py").write_text(CAREFUL)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nusefixtures = coordinator_no_redis\n")
+    recipe = '[tool.pytest.ini_options]\nusefixtures = ["coordinator_no_redis"]\n'
+    (tmp_path / "pyproject.toml").write_text(recipe)
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     env = {**os.environ, "REAL": redis_server.url(0), "PREFIX": prefix}
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=env)
