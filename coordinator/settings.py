@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from coordinator.address import checked
 from coordinator.errors import SettingsError
+from coordinator.texts import check_name
 
 _OF_COMMANDS = ("COORDINATOR_APP", "COORDINATOR_DASHBOARD_TOKEN")  # variables that are no settings
 
@@ -119,6 +120,11 @@ class Settings(BaseModel):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("labels")
+    @classmethod
+    def _named(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(check_name("label", label) for label in value)
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict)
 

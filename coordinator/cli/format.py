@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,11 +17,11 @@ from typing import TypeVar
 import click
 
 from coordinator.store.times import moment
+from coordinator.texts import visible
 
 T = TypeVar("T")
 _COMMANDS = ("fix: ", "frees it: ")
 _LEAST = 9  # characters of a column that is cut
-_STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
@@ -144,11 +143,6 @@ def text(value: object) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value):
         value = ", ".join(value)
     return visible(str(value) if isinstance(value, str | int | float | PurePath) else as_json(value, None))
-
-
-def visible(text: str) -> str:
-    """The text without what would steer the terminal."""
-    return _STEERS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def print_list(

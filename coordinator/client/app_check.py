@@ -72,11 +72,20 @@ def of_app(app: Celery, units: Path = UNITS, imports: bool = True) -> Iterator[F
 
 
 def _of_task(task: Task) -> Iterator[Finding]:
+    if getattr(task, "coordinate", None) and inspect.iscoroutinefunction(task.run) and not _runs_itself(task):
+        said = "it is an async function, which Celery does not run: its jobs fail, except in a pool for asyncio"
+        way_out = "give it a base class whose __call__ runs it by asyncio.run, or use such a pool"
+        yield Finding("warning", "app.async", f"task {task.name}", said, way_out)
     if limit := rate_limit(task):
         level: Level = "error" if getattr(task, "coordinate", None) else "info"
         said = f"its rate limit {limit} is kept by no job"
         way_out = "set a limit on its lane (coordinator limit), or drop rate_limit"
         yield Finding(level, "app.rate-limit", f"task {task.name}", said, way_out)
+
+
+def _runs_itself(task: Task) -> bool:
+    """True if the task's class has a `__call__` of its own, which may run an async function."""
+    return type(task).__call__ is not Task.__call__
 
 
 def _of_option(app: Celery, task: Task) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 
 from fastapi import FastAPI
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
@@ -37,6 +38,7 @@ from coordinator.dashboard.error_page import ErrorPage, error_page_of
 from coordinator.dashboard.extend import LONGEST, Act, Asked, Page, Pages, View
 from coordinator.errors import CoordinatorError
 from coordinator.store.client import until
+from coordinator.texts import visible
 from coordinator.threads import connections_closed
 from coordinator.version import VERSION
 
@@ -275,12 +277,20 @@ class Site:
         return (await asyncio.shield(task))[1]
 
 
+def _finalized(value: object) -> object:
+    """What a template shows of a value."""
+    if isinstance(value, Markup):
+        return Markup(visible(value))
+    return visible(value) if isinstance(value, str) else value
+
+
 @lru_cache(8)
 def _templates(*folders: Path) -> Environment:
     """The templates in these folders, which a process compiles once."""
     made = Environment(
         loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_finalized,
     )  # fmt: skip
     made.filters |= show.FILTERS
     made.globals["url"] = show.url

@@ -138,6 +138,7 @@ class Board:
 
     def __init__(self, folder: Path, memory: int) -> None:
         self.folder, self.memory = folder, memory
+        self._file = os.fstat(memory)
         self.measures = Measures(folder)
         self._map = mmap.mmap(memory, _HEAD + (_PLACES + 1) * _ROOM)
         self._pens: dict[str, deque[Pen]] = {}  # by process: those that no runner has now
@@ -298,9 +299,11 @@ class Board:
 
     @contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
-        """While no other process or thread takes or frees a place. Raises BlockingIOError. A lock of the system ends
-        with its process.
+        """While no other process or thread takes or frees a place. Raises BlockingIOError; OSError where somebody has
+        closed the descriptor, and may have another file there. A lock of the system ends with its process.
         """
+        if not os.path.samestat(os.fstat(self.memory), self._file):
+            raise OSError(errno.EBADF, "somebody closed the board's descriptor in this process")
         until = time.monotonic() + patience
         with self._taking:
             while True:

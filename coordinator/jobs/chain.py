@@ -66,7 +66,7 @@ def plan(
     signature: Signature, options: SignatureOptions, target: JobDefaults, submit_options: SubmitOptions
 ) -> ChainPlan:
     """Check and write all steps. `options`: of the signature. Raises InvalidJob, naming the step."""
-    needs = validation.texts("needs", submit_options["needs"]) if "needs" in submit_options else []
+    needs = validation.texts("needs", submit_options["needs"], validation.name) if "needs" in submit_options else []
     if signature.get("subtask_type"):
         steps, number, spec = _of_many(signature, options, target, submit_options, needs)
     else:
@@ -167,13 +167,13 @@ def _step(
     needs: list[str], before: int = 0, united: object = None,
 ) -> Step:  # fmt: skip
     """Check a step. `before`: 1 where an earlier result may go in front; `united`: arguments that the claim adds."""
-    task = validation.text("task", signature["task"])
+    task = validation.name("task", signature["task"])
     default = target.default_of(signature)
     hard = _limit("time_limit", submit_options, options, default.time_limit)
     soft = _limit("soft_time_limit", submit_options, options, default.soft_time_limit)
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{signature['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
-    queue = target.queue_of(validation.text("queue", options.get("queue") or default.queue))
+    queue = target.queue_of(validation.name("queue", options.get("queue") or default.queue))
     app = target.app if default.app is None else default.app
     kind = "\n".join((app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
@@ -200,6 +200,7 @@ def _checked(signature: Signature, default: TaskDefault, before: int, united: ob
 
 
 def _checked_part(target: JobDefaults, part: Signature, before: int) -> Signature:
+    validation.name("task", part["task"])
     default = target.default_of(part)
     if isinstance(queue := (part.get("options") or {}).get("queue") or default.queue, str):
         target.queue_of(queue)
@@ -214,7 +215,7 @@ def _arguments_of(signature: Signature, default: TaskDefault, before: int) -> Ar
 
 def _needs(options: SignatureOptions, needs: list[str]) -> list[str]:
     """The labels that a step needs: its own and the submit's."""
-    own = validation.texts("needs", options["needs"]) if "needs" in options else []
+    own = validation.texts("needs", options["needs"], validation.name) if "needs" in options else []
     return sorted({*needs, *own}) if own else needs
 
 

@@ -15,7 +15,7 @@ from coordinator.jobs import chain
 from coordinator.jobs.history import Event, course_of, events_of
 from coordinator.jobs.spec import ErrorRecord, Spec, StepSpec
 from coordinator.jobs.states import Over, State
-from coordinator.jobs.validation import printable, shown_lane
+from coordinator.jobs.validation import shown_lane, storable
 from coordinator.store.client import Store
 from coordinator.store.reading import FieldReader, json_in, number_in, reader_of, text_in
 from coordinator.store.times import milliseconds
@@ -124,7 +124,7 @@ def _known(state: State) -> State:
 
 def _keys(text: str) -> tuple[str, ...]:
     keys = tuple(text.split("\n"))
-    if not all(printable(shown_lane(key)) for key in keys):
+    if not all(storable(shown_lane(key)) for key in keys):
         raise ValueError(text)
     return keys
 

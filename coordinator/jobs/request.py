@@ -147,7 +147,7 @@ class RequestMaker:
         """The record's `limits` (functions/rules/record.lua)."""
         attempts, losses, lifetime = 1, self._losses, self._lifetime
         if "max_attempts" in options:
-            attempts = max(1, validation.count("max_attempts", options["max_attempts"]))
+            attempts = validation.count("max_attempts", options["max_attempts"], 1)
         if (number := options.get("max_losses")) is not None:
             losses = validation.count("max_losses", number)
         if (seconds := options.get("max_lifetime")) is not None:

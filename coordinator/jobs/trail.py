@@ -76,7 +76,7 @@ def _covers(action: Action, thing: str) -> bool:
     kind, _, key = thing.partition(" ")
     if (kind, action.kind) != ("lane", "lanes"):
         return False
-    named = action.name.removeprefix("key=")
+    named = stored_lane(action.name.removeprefix("key="))
     return key.startswith(named[:-1]) if named.endswith("*") else key == named
 
 

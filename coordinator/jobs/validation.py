@@ -18,15 +18,19 @@ from coordinator.jobs.options import Backoff
 from coordinator.jobs.spec import Policy
 from coordinator.jobs.states import End
 from coordinator.store.times import milliseconds
+from coordinator.texts import LONGEST_NAME, REFUSED, check_name
 
 SEPARATOR, _SEEN = "\x1f", "¦"
 MAX_KEYS = 16
 
 GRABS = "grab:"  # the ids of processes that grab begin so
 
+_NO_SUCH = "control characters, ends of lines and turns of the direction of writing"
+
 T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_REFUSED = re.compile(f"[{REFUSED}]")
 _TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})(#\d+)?\Z")
 
 
@@ -53,7 +57,7 @@ def check_keys(keys: object) -> tuple[str, ...]:
         raise InvalidJob(f"a job has 1 to {MAX_KEYS} keys, not {len(names)}")
     for key in names:
         if not isinstance(key, str) or not printable(key):
-            raise InvalidJob(f"a key is text that is not empty, without control characters, not {key!r}")
+            raise InvalidJob(f"a key is text that is not empty, without {_NO_SUCH}, not {shown(key)}")
         if key.endswith("*") or _SEEN in key:
             raise InvalidJob(
                 f"key {key!r}: one that ends in * names all keys that begin so, and {_SEEN} those of grabs"
@@ -100,7 +104,7 @@ def is_id(job_id: object) -> bool:
 
 def check_id(job_id: str) -> str:
     if not is_id(job_id):
-        raise InvalidJob(f"job_id {shown(job_id)}: give 1 to 512 bytes of text without control characters")
+        raise InvalidJob(f"job_id {shown(job_id)}: give 1 to 512 bytes of text without {_NO_SUCH}")
     if is_reserved(job_id) and not isinstance(job_id, OwnId):
         raise InvalidJob(
             f"job_id {job_id!r} is reserved: ids that end with @ and an instant, or with @run:…, are those of ticks, "
@@ -120,10 +124,14 @@ def instant_of(job_id: str) -> datetime | None:
     return None if match is None or match[1].startswith("run:") else datetime.fromisoformat(match[1])
 
 
-def check_node(name: str) -> str:
-    if not is_id(name):
-        raise InvalidJob(f"node {shown(name)}: give 1 to 512 bytes of text without control characters")
-    return name
+def name(what: str, value: object) -> str:
+    """Return the name of a task, queue, label or node."""
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isascii() and value.isprintable():
+        return value
+    try:
+        return check_name(what, value)
+    except ValueError as error:
+        raise InvalidJob(str(error)) from error
 
 
 def start(name: str, value: object) -> int | str:
@@ -148,15 +156,15 @@ def epoch_ms(moment: datetime) -> int:
     return milliseconds(aware.timestamp())
 
 
-def texts(name: str, values: object) -> list[str]:
+def texts(name: str, values: object, check: Callable[[str, object], str] | None = None) -> list[str]:
     """Return the texts sorted, each once. Refuses a single text, which is no collection of texts."""
     if isinstance(values, str) or not isinstance(values, Collection):
         raise InvalidJob(f"{name} is a list of texts, not {values!r}")
-    return sorted({text(name, value) for value in values})
+    return sorted({(check or text)(name, value) for value in values})
 
 
 def text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not printable(value):
+    if not isinstance(value, str) or not storable(value):
         raise InvalidJob(f"{name} {shown(value)}: give text that is not empty, without control characters")
     return value
 
@@ -190,9 +198,14 @@ def check_end(to: object) -> End:
 
 
 def printable(text: str) -> bool:
-    """True if the text is not empty, has no control characters, and can be written in UTF-8."""
+    """True if the text is not empty, has no character that alters its line, and can be written in UTF-8."""
     if text.isascii() and text.isprintable():
         return bool(text)
+    return storable(text) and not _REFUSED.search(text)
+
+
+def storable(text: str) -> bool:
+    """True if the text is not empty, has no control character of ASCII, and can be written in UTF-8."""
     return bool(text) and not _CONTROL.search(text) and text.encode(errors="replace").decode() == text
 
 

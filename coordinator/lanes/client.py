@@ -208,7 +208,7 @@ class LaneClient:
         return bool(self.store.step("lane_resume", validation.check_key(key), act_of(**acting)))
 
     def drain(self, node: str, on: bool, **acting: Unpack[Acting]) -> bool:
-        return Nodes(self.store).drain(validation.check_node(node), on, act_of(**acting))
+        return Nodes(self.store).drain(validation.name("node", node), on, act_of(**acting))
 
     def counts(self) -> dict[str, int]:
         return record.counts(self.store)

@@ -31,6 +31,7 @@ from coordinator.scheduler.zones import zone_name, zone_named
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 from coordinator.store.values import Json
+from coordinator.texts import check_name
 
 Misfire = Literal["once", "all", "skip"]
 _OPTIONS = {  # of `apply_async`, as far as an entry may name them
@@ -79,7 +80,7 @@ class Entry:
 
         Raises TypeError or ValueError where the entry is wrong.
         """
-        check_name(self.name)
+        check_name("entry", self.name)
         self._check_call()
         if self.misfire not in MISFIRES:
             raise ValueError(f"misfire is one of {', '.join(MISFIRES)}, not {self.misfire!r}")
@@ -99,11 +100,14 @@ class Entry:
     def _check_call(self) -> None:
         if not isinstance(self.task, str):
             raise TypeError(f"task is the name of a task, not {self.task!r}")
+        check_name("task", self.task)
         if isinstance(self.args, str | bytes) or not isinstance(self.args or (), Sequence):
             raise TypeError(f"args is a list of arguments, not {self.args!r}")
         for name in ("kwargs", "options", "submit"):
             if not isinstance(getattr(self, name) or {}, Mapping):
                 raise TypeError(f"{name} is a table by names, not {getattr(self, name)!r}")
+        if isinstance(queue := (self.options or {}).get("queue"), str):
+            check_name("queue", queue)
         for wrong in set(self.options or {}) - _OPTIONS:  # one unlike all of them may be a property of the message
             if near := get_close_matches(str(wrong), _OPTIONS, 1, 0.75):
                 raise TypeError(f"there is no option {wrong!r}; did you mean {near[0]!r}?")
@@ -215,12 +219,6 @@ def _plain(value: object) -> str:
     if isinstance(value, date | UUID | Decimal | timedelta):
         return str(value)
     raise TypeError(f"argument {value!r} has no JSON form")
-
-
-def check_name(name: str) -> None:
-    """Check the name of an entry, which is part of its jobs' ids. Raises ValueError."""
-    if not (isinstance(name, str) and 0 < len(name.encode()) <= 400 and name.isprintable()):
-        raise ValueError("a name is 1 to 400 bytes of printable text")
 
 
 def tick_id(name: str, at: datetime) -> OwnId:

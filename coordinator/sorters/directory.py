@@ -23,7 +23,6 @@ import hashlib
 import itertools
 import logging
 import os
-import re
 import stat
 import threading
 import time
@@ -33,13 +32,13 @@ from pathlib import Path
 
 from coordinator.errors import InvalidJob, ShuttingDown, StoreRefused, StoreUnavailable
 from coordinator.jobs import validation
+from coordinator.texts import escaped
 
 logger = logging.getLogger(__name__)
 
 _REMEMBER_AGAIN = 60.0  # seconds until the watch reads Redis again: it may have been restored from an older file
 _LONGEST = 300  # bytes of an order's id, without the suffix that tells it from an earlier one
 _CHUNK = 500
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +163,7 @@ class DirectoryWatch:
 
 def order_ids(file: File) -> Iterator[str]:
     """Yield ids for a file's order: the first that is free names it. Skips names that have the form of a tick's id."""
-    name = os.fsencode(file.path.name).decode(errors="backslashreplace")
-    name = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", name)
+    name = escaped(os.fsencode(file.path.name).decode(errors="backslashreplace"))
     if len(name.encode()) > _LONGEST:
         digest = hashlib.sha256(os.fsencode(file.path.name)).hexdigest()[:16]
         name = f"{name.encode()[: _LONGEST - 17].decode(errors='ignore')}~{digest}"

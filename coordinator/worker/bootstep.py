@@ -234,7 +234,7 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     """Prepare the worker before it forks its pool, so that each process of the pool knows its worker."""
     coordinator = app.coordinator
     install_arrivals(app)
-    if why := hindrance(app):
+    if why := hindrance(app, sender):
         coordinator._hindered = True
         logger.error("this worker runs no jobs: %s", why)
         return

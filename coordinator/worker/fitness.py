@@ -12,11 +12,12 @@ from coordinator.errors import CoordinatorError, SettingsError
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
 from coordinator.fleet.nodes import Nodes
+from coordinator.texts import check_name
 
 _LIBRARIES = frozenset({"celery", "kombu", "coordinator", "flower"})  # they refer to the app, but do not define it
 
 
-def hindrance(app: Celery) -> str:
+def hindrance(app: Celery, node: str) -> str:
     """Open the board of this worker, or explain why it can never run jobs. Raises SystemExit where it must run jobs, or
     its settings cannot be read.
     """
@@ -24,6 +25,7 @@ def hindrance(app: Celery) -> str:
     try:
         must = app.coordinator.settings.must_coordinate
         locate(app)
+        _check_names(app, node)
         with closing(app.coordinator.store):
             app.coordinator._board = _board()
             return ""
@@ -31,6 +33,17 @@ def hindrance(app: Celery) -> str:
         if must:
             raise SystemExit(f"this worker cannot run jobs: {error}") from error
         return str(error)
+
+
+def _check_names(app: Celery, node: str) -> None:
+    """Raises SettingsError for a name under which this worker cannot be registered."""
+    try:
+        check_name("node", node)
+        for what, names in (("queue", app.amqp.queues.consume_from), ("task", app.tasks)):
+            for name in names:
+                check_name(what, name)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _board() -> Board:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Self
 
 from coordinator import CoordinatorError
+from coordinator.texts import REFUSED
 
 RECEIVED = "Data_Received"
 STOPPED = "Manually_stopped"
@@ -18,7 +19,7 @@ NO_PRIORITY = 10
 MOST_RESULTS = 1000
 
 _ROUND_TRIP = re.compile(r"(?P<batch>.+)-RT(?P<number>[0-9]{1,9})")
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+_NAME = re.compile(rf"[^{REFUSED}]{{1,200}}")
 LONGEST_NAME = 200
 
 

@@ -1,6 +1,7 @@
 """The file with which another terminal talks to the service on this machine: `. DIR/environment`."""
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ KNOWN = {
     *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields),
     *("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"),
 }
+_RELATIVE = re.compile(r"sqlite[+\w]*:///(?![/:]|file:)")  # before the path of a file
 
 
 def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
@@ -28,6 +30,8 @@ def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
         variable = PREFIX + name.upper()
         if ours.get(variable) and (name == "access" or field.annotation in (Path, Path | None)):
             ours[variable] = str(Path(ours[variable]).absolute())
+    if database := ours.get(f"{PREFIX}DATABASE_URL"):
+        ours[f"{PREFIX}DATABASE_URL"] = _RELATIVE.sub(lambda found: f"{found[0]}{Path.cwd()}/", database)
     return ours
 
 

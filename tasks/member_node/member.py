@@ -12,6 +12,7 @@ from lxml import etree
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, StringConstraints
 
 from coordinator import Quartz
+from coordinator.texts import REFUSED
 from tasks import instants
 from tasks.member_node import safe_xml
 
@@ -33,7 +34,7 @@ def _web_address(url: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Identifier = Annotated[Text, StringConstraints(max_length=256, pattern=r"^[^\s\x00-\x1f]+$")]
+Identifier = Annotated[Text, StringConstraints(max_length=256, pattern=rf"^[^\s{REFUSED}]+$")]
 Address = Annotated[Text, AfterValidator(_web_address)]
 Moment = Annotated[
     datetime,

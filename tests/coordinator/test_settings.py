@@ -195,3 +195,11 @@ def test_the_broker_options_that_a_half_open_connection_needs_are_set_unless_the
     assert app.conf.broker_transport_options["health_check_interval"] == 5
     assert app.conf.result_backend_transport_options["socket_connect_timeout"] == 5
     assert app.conf.worker_cancel_long_running_tasks_on_connection_loss is False
+
+
+@pytest.mark.parametrize("label", ["g" * 256, "a\u202eb", "a\nb"])
+def test_a_label_that_is_no_name_is_refused_by_its_setting(label: str) -> None:
+    with pytest.raises(
+        SettingsError, match=r"setting labels \(environment\): label .*1 to 255 bytes of printable text"
+    ):
+        load(COORDINATOR_LABELS=f"ssd,{label}")

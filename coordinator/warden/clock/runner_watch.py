@@ -80,6 +80,7 @@ class RunnerWatch:
         self._renewed: dict[str, int] = {}  # token: last renewal, in ms of the installation's clock
         self._now = self._looked = self._cleaned = 0  # in the same ms: this look, the last complete one, and cleaning
         self._signalled: dict[str, int] = {}  # token whose process a signal ended: the worker's looks then
+        self._left: set[str] = set()  # the ids of jobs that were put back since the worker is gone
 
     def entries(self) -> list[WorkEntry]:
         """Read from Redis what the runners of this node hold. The lease of one that cannot be read lapses."""
@@ -141,13 +142,16 @@ class RunnerWatch:
         self._extend([entry for entry in held if processes.condition(entry.process) == "alive"])
 
     def leave(self) -> list[str]:
-        """The worker is gone: kill its processes, put their jobs back, and return the ids of these jobs."""
+        """The worker is gone: kill its processes, put their jobs back, and return the ids of these jobs; called again,
+        those of the calls before, too.
+        """
         entries = self.entries()
+        self._left |= {entry.job_id for entry in entries}
         for entry in entries:
             if entry.process != self.worker:
                 processes.kill(entry.process)
             self._lose_or_stop(entry, f"the worker {self.node} is gone")
-        return [entry.job_id for entry in entries]
+        return sorted(self._left)
 
     def _put_back(self, entry: WorkEntry, notice: Notice) -> None:
         """Put back a job whose process is gone. If its body had not begun, that is no loss. A signal that ended it may

@@ -65,3 +65,8 @@ def test_a_narrow_table_leaves_out_what_is_empty_first_and_cuts_no_instant() -> 
 def test_what_would_steer_the_terminal_is_written_out_and_a_cell_is_one_line() -> None:
     assert table(("why",), [("two\nlines, \x1b[2J",)]) == "WHY\ntwo lines, \\x1b[2J"
     assert pairs([("error", "two\nlines, \x9b2J")]) == "error  two\n       lines, \\x9b2J"
+
+
+def test_a_text_that_would_alter_the_line_around_it_is_shown_escaped() -> None:
+    assert pairs([("a", "x\u202ey\u2028z\x85\x1b[2J")]) == r"a  x\u202ey\u2028z\x85\x1b[2J"
+    assert table(["a", "b"], [("x\u2029y", "b\u2066")]).splitlines()[1].split() == [r"x\u2029y", r"b\u2066"]

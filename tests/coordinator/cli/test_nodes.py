@@ -83,7 +83,7 @@ def test_nodes_that_died_while_nobody_lives_to_sweep_are_told_as_gone(
         (["show"], 2, "Missing argument 'NODE'"),
         (["drain", "one"], 2, "Missing option '--why'"),
         (["undrain", "one"], 2, "Missing option '--why'"),
-        (["drain", "", "--why", "x"], 2, "give 1 to 512 bytes of text"),
+        (["drain", "", "--why", "x"], 2, "a name is 1 to 255 bytes of printable text"),
         (["drian", "one"], 2, "No such command 'drian'"),
         (["--json", "show", "one"], 2, "--json goes behind the command, if it has one: nodes show"),
     ],
@@ -97,3 +97,18 @@ def test_wrong_input_is_told_in_a_line(call: Call, args: list[str], status: int,
 def test_slots_that_ordinary_tasks_have_are_busy(call: Call, node: Puppet) -> None:
     node.nodes.beat("one", "a", {"ordinary": 3})
     assert "1 alive, 3 of 4 slots busy" in told(call("status"))
+
+
+def test_a_lost_node_stands_in_front_of_when_it_was_lost_and_what_became_of_its_jobs(
+    call: Call, coordinator: Coordinator
+) -> None:
+    two = Puppet(coordinator.store, "two")
+    two.up()
+    two.nodes.leave("two", "a", [])
+    head, row = told(call("nodes", "--lost")).splitlines()
+    assert (head.split()[0], row.split()[0]) == ("NODE", "two")
+    assert row.split()[-6:] == ["shop", "False", "it", "held", "no", "job"]
+    two.up(incarnation="b")
+    assert told(call("nodes", "--lost")).splitlines()[1].split()[-5:] == ["True", "it", "held", "no", "job"]
+    [lost] = listed(call("nodes", "--lost", "--json"))
+    assert (lost["name"], lost["count"], lost["back"]) == ("two", 0, True)

@@ -1,11 +1,12 @@
 """`coordinator doctor -A app` reads an app before it is started, and says what will not work and what differs."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery, chord, group
+from celery import Celery, Task, chord, group
 
 from coordinator import Coordinator, Entry
 from coordinator.client.app_check import of_app
@@ -86,6 +87,22 @@ def test_what_a_task_does_that_its_own_lane_forbids_is_named_and_a_wrong_option(
     ):  # fmt: skip
         assert [what for what in told if what.startswith(f"[{code}] (task shop.{task}) ")], told
     assert not [what for what in told if "shop.fine" in what]
+
+
+def test_an_async_task_that_nothing_runs_is_named(app: Any, tmp_path: Path) -> None:
+    class Running(Task):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return asyncio.run(self.run(*args, **kwargs))
+
+    @app.task(name="shop.lost", shared=False, coordinate={"key": "k"})
+    async def lost() -> None: ...
+
+    @app.task(name="shop.run", shared=False, base=Running, coordinate={"key": "k"})
+    async def run() -> None: ...
+
+    told = found(app, tmp_path)
+    assert [what for what in told if what.startswith("[app.async] (task shop.lost) ")], told
+    assert not [what for what in told if "shop.run" in what]
 
 
 def test_entries_that_cannot_be_sent_are_named(app: Any, tmp_path: Path) -> None:

@@ -242,7 +242,8 @@ def test_idle_connections_shut_nobody_out(coordinator: Coordinator, monkeypatch:
             assert "nothing new" in next(line for line in live.iter_lines() if line.startswith(":")), "it is served on"
 
 
-def test_one_who_asks_much_leaves_room_for_others(coordinator: Coordinator) -> None:
+def test_one_who_asks_much_leaves_room_for_others(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.dashboard.app.PATIENCE", 30.0)  # 24 clients start meanwhile
     ends, begun = threading.Event(), threading.Semaphore(0)
 
     def slow(asked: Asked) -> Page:

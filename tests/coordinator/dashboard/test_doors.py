@@ -136,19 +136,40 @@ def test_another_application_has_it_under_a_path(
     assert client.get("/elsewhere").status_code == 404
 
 
-def test_a_django_project_has_it_under_a_path(redis_server: RedisServer, prefix: str) -> None:
+USERS = """
+import django
+django.setup()
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import User
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+password = make_password("lake")
+for name, staff, superuser in (("ann", True, True), ("bob", True, False), ("eve", False, False)):
+    User.objects.create(username=name, password=password, is_staff=staff, is_superuser=superuser)
+"""
+
+
+def test_a_django_project_has_it_under_a_path_for_its_users(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
     """In a process of its own, since a process has Django's settings once."""
     port = free_port()
     env = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "PATH": ""}
+    env |= {"DJANGO_SETTINGS_MODULE": "examples.mounted.django_settings", "DATABASE": str(tmp_path / "db.sqlite")}
+    subprocess.run([sys.executable, "-c", USERS], env=env, cwd=ROOT, check=True)
     argv = [sys.executable, "-m", "uvicorn", "examples.mounted.in_django:app", "--port", str(port)]
     with subprocess.Popen(argv, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
-        token = next(line.split()[-1] for line in process.stderr if "wants this token" in line)
         next(line for line in process.stderr if "running on" in line)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as browser:
-            assert browser.get("/coordinator/").status_code == 401
-            assert "Lanes" in browser.get("/coordinator/", params={"token": token}).text
-            assert browser.get("/elsewhere").status_code == 404
+        for name, status, pauses in (("", 401, False), ("eve", 401, False), ("bob", 200, False), ("ann", 200, True)):
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as browser:
+                if name:
+                    browser.get("/admin/login/")
+                    form = {"username": name, "password": "lake", "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+                    browser.post("/admin/login/", data=form, headers={"Referer": f"http://127.0.0.1:{port}/admin/"})
+                page = browser.get("/coordinator/lane?key=a")
+                assert (page.status_code, "Pause" in page.text) == (status, pauses), name
+                assert browser.get("/elsewhere").status_code == 404
         process.terminate()
 
 

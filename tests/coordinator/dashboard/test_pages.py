@@ -333,7 +333,7 @@ def test_each_act_is_done_by_its_form_and_not_for_a_viewer(steered: Coordinator,
         ("cancel-all", {}, "name at least one, such as state or key"),
         ("cancel-all", {"since": "lately"}, "since 'lately': give an instant, or a span such as 15m, 1h, 2d"),
         ("retry-all", {"state": "waiting"}, "not on waiting"),
-        ("drain", {"name": ""}, "give 1 to 512 bytes of text"),
+        ("drain", {"name": ""}, "1 to 255 bytes of printable text"),
         ("entry-change", {"name": "nightly", "schedule": "often"}, "write sec min hour mday mon wday [year]"),
         ("entry-skip", {"name": "nobody"}, "no entry 'nobody' in the schedule"),
         ("retarget", {"old": "shop.work", "new": "shop.nope"}, "no living node has the task 'shop.nope'"),
@@ -627,3 +627,12 @@ def test_vendored_files_are_those_of_their_releases(line: str) -> None:
 def test_every_vendored_file_is_listed() -> None:
     listed = {line.split()[0] for line in (VENDORED / "THIRD_PARTY").read_text().splitlines() if " sha256 " in line}
     assert {path.name for path in VENDORED.iterdir()} == listed | {"THIRD_PARTY"}
+
+
+def test_a_text_that_would_alter_the_line_around_it_is_shown_escaped(coordinator: Coordinator, visit: Visit) -> None:
+    signature = {"task": "shop.work", "kwargs": {"x": "lpu\u202ex\u2028y\x85"}}
+    job = coordinator.submit("a", signature, if_unknown="wait")
+    page = visit(coordinator).get(f"/job?id={job.id}").text
+
+    assert r"lpu\u202ex\u2028y\x85" in page
+    assert not set("\u202e\u2028\x85") & set(page)

@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.fleet import board as module
 from coordinator.fleet import processes
-from coordinator.fleet.board import Board, Pen
+from coordinator.fleet.board import Board, Pen, nameless
 from tests.harness.warm import ROOT, at_once, python, start
 
 FIRST, SECOND = "r" * 24 + "00000001", "r" * 24 + "00000002"
@@ -180,6 +180,17 @@ def test_processes_that_take_a_place_at_the_same_time_get_one_each() -> None:
 
 def test_a_memory_that_may_not_grow_refuses_a_new_place_and_no_write_in_an_old_one() -> None:
     assert python(["-c", OPEN + NO_MORE], ROOT, os.environ).stdout == "File too large begun\n"
+
+
+def test_a_process_that_lost_the_board_s_descriptor_writes_into_nobody_s_file(tmp_path: Path) -> None:
+    lost, own = Board(tmp_path, nameless(tmp_path)), tmp_path / "own"
+    own.write_text("of the body" * 100)
+    with own.open("r+b") as file:
+        os.dup2(file.fileno(), lost.memory)  # a body closed it, and the number went to a file of its own
+    with pytest.raises(OSError, match="somebody closed the board's descriptor"):
+        lost.pen()
+    assert own.read_text() == "of the body" * 100
+    lost.close()
 
 
 def test_where_the_system_has_no_memory_without_a_name_a_removed_file_serves(

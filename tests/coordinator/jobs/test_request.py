@@ -165,6 +165,7 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"exclusive": 1},
         {"max_waiting": 0},
         {"max_attempts": -1},
+        {"max_attempts": 0},
         {"max_attempts": 1.5},
         {"max_attempts": None},
         {"max_losses": -1},
@@ -198,6 +199,10 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         {"merge_args": {"pids": [5]}},
         {"merge_args": ["pids"]},
         {"queue": "a\nb"},
+        {"queue": "q" * 256},
+        {"queue": "a\u202eb"},
+        {"needs": ["l" * 256]},
+        {"needs": ["a\x85b"]},
         {"args": (frozenset,)},
         {"kwargs": {"x": {1, 2, 3}.__iter__()}},
         {"args": ({"__type__": "no-such-type", "__value__": "x"},)},
@@ -208,6 +213,23 @@ def test_any_printable_text_is_a_key(key: str) -> None:
 def test_an_option_that_does_not_fit_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob):
         sketch("a", **options)
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\u202a", "\u202e", "\u2066", "\u2069"])
+def test_keys_and_ids_that_would_alter_the_line_around_them_are_refused(sign: str) -> None:
+    with pytest.raises(InvalidJob, match="turns of the direction"):
+        sketch(f"order{sign}7")
+    with pytest.raises(InvalidJob, match="turns of the direction"):
+        sketch("a", job_id=f"order{sign}7")
+    assert sketch("a", args=(sign,), merge_args={"pids": [sign]}).keys == ("a",)  # data may have them
+
+
+def test_a_tasks_name_of_256_bytes_is_refused_and_one_of_255_is_not() -> None:
+
+    assert sketch("a", "t" * 255).keys == ("a",)
+    for name in ("t" * 256, "a\u202eb"):
+        with pytest.raises(InvalidJob, match=r"task .*: a name is 1 to 255 bytes of printable text"):
+            sketch("a", name)
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:

@@ -290,6 +290,13 @@ def test_the_trail_is_read_in_pages_by_author_and_by_thing(coordinator: Coordina
         coordinator.pause("k", why="x" * 1001)
 
 
+def test_an_act_on_the_lane_of_a_grab_is_found_by_its_name(coordinator: Coordinator) -> None:
+    lane = "grab¦nightly¦1"
+    list(coordinator.act("pause", key=lane, by="ann"))
+    coordinator.resume(lane, by="bob")
+    assert [one.by for one in coordinator.actions(thing=f"lane {lane}")] == ["bob", "ann", "ann"]
+
+
 def test_the_act_of_an_app_is_written_once_and_refused_while_another_does_it(coordinator: Coordinator) -> None:
     assert coordinator.acted("count", "shelf", "1", id="x", by="ann")
     assert not coordinator.acted("count", "shelf", "1", id="x", by="ann")

@@ -137,7 +137,9 @@ def reading(*entries: Entry) -> SourceState:
     [
         Entry("", Every(2), "t"),
         Entry("a\nb", Every(2), "t"),
-        Entry("n" * 401, Every(2), "t"),
+        Entry("n" * 256, Every(2), "t"),
+        Entry("bad", Every(2), "t" * 256),
+        Entry("bad", Every(2), "t", options={"queue": "a\u202eb"}),
         Entry("bad", "never", "t"),
         Entry("bad", Every(2), "t", args=[object()]),
         Entry("bad", Every(2), "t", kwargs={"loop": object()}),

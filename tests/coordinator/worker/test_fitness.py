@@ -35,6 +35,22 @@ def __getattr__(name):
         return shops[0]
     raise AttributeError(name)
 """
+LONG_QUEUE = (
+    NO_REDIS
+    + """
+app.conf.task_default_queue = "q" * 256
+"""
+)
+LONG_TASK = (
+    NO_REDIS
+    + """
+@app.task(name="t" * 256)
+def long(): ...
+
+
+app.finalize()
+"""
+)
 NO_MEMORY = (
     """
 import resource
@@ -72,9 +88,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "the Celery app 'shop' is no attribute of any module",
             {"COORDINATOR_URL": "redis://localhost:1"},
         ),
+        (LONG_QUEUE, "queue 'qqqq", {"COORDINATOR_URL": "redis://localhost:1"}),
+        (LONG_TASK, "task 'tttt", {"COORDINATOR_URL": "redis://localhost:1"}),
         (NO_MEMORY, "this system does not let it keep a board: ", {"COORDINATOR_URL": "redis://localhost:1"}),
     ],
-    ids=["no Redis", "no attribute", "no memory"],
+    ids=["no Redis", "no attribute", "long queue", "long task", "no memory"],
 )
 def test_a_worker_that_can_run_no_jobs_says_so_once(
     start: Start, tmp_path: Path, code: str, why: str, environ: dict[str, str]

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from coordinator.author import act_of
+from coordinator.diagnosis.lost import lost_nodes
+from coordinator.diagnosis.snapshot import Snapshot
 from coordinator.fleet import processes
 from coordinator.fleet.board import nameless
 from coordinator.fleet.measures import Measures
@@ -300,6 +302,19 @@ def test_the_end_of_the_worker_hands_back_what_it_held_and_stops_its_processes(
     assert sleeper.wait(10) == -signal.SIGKILL
     assert clock.lanes.job("j").state == "ready"
     assert clock.nodes.all() == []
+    node.finish(taken)
+
+
+def test_a_sign_off_that_has_to_be_tried_again_tells_all_jobs_that_the_lost_node_held(
+    clock: Clock, node: Puppet, sleeper: subprocess.Popen[bytes]
+) -> None:
+    clock.step()
+    node.submit("a", job_id="j")
+    taken = node.must_take(runner=runner_in(clock, identity_of(sleeper)))
+    clock.watch.leave()  # and then Redis was away for a moment
+    clock.leave()
+    (lost,) = lost_nodes(Snapshot(clock.lanes))
+    assert (lost.count, [job.id for job in lost.jobs]) == (1, ["j"])
     node.finish(taken)
 
 
