@@ -6,8 +6,10 @@ the worker starts later inherit them. Jobs go by what is declared, wherever they
 
 from __future__ import annotations
 
-from celery.app.task import Task
-from celery.utils.time import rate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # plain clients load no Celery
+    from celery.app.task import Task
 
 LIMITS = ("rate_limit", "time_limit", "soft_time_limit")
 _KEPT = "coordinator_declared"
@@ -26,6 +28,8 @@ def declared(task: Task | None, name: str) -> float | None:
 
 def rate_limit(task: Task) -> str:
     """The rate limit that the app declares; "" where that limits nothing: `"0"` is none to Celery."""
+    from celery.utils.time import rate
+
     limit = declared(task, "rate_limit")
     try:
         return str(limit) if rate(limit) else ""

@@ -166,15 +166,15 @@ class Coordinator:
 
     def _request(self, keys: Keys, signature: Mapping[str, object], options: SubmitOptions) -> JobRequest:
         self._check_open()
+        message = None
+        if not (self.app is None or self._is_eager or self._is_inline):
+            from coordinator.keyed_task.published import published
+
+            signature, message = published(self.app, signature, options.get("job_id"))
         if keys is None:
             from coordinator.keyed_task.calls import own_keys
 
             keys, options = own_keys(self._keyed_tasks, signature, options)
-        if self.app is None or self._is_eager or self._is_inline:
-            return self._requests.make(keys, signature, options)
-        from coordinator.keyed_task.published import published
-
-        signature, message = published(self.app, signature, options.get("job_id"))
         return self._requests.make(keys, signature, options, None, message)
 
     def job(self, job_id: str | Submission) -> Job:

@@ -43,7 +43,21 @@ def target_of(
     """`waits`: a task that nobody has is waited for. A plain client, which has no app, learns all from the nodes."""
     if app is None:
         return JobDefaults("", KnownToNodes(lanes, waits).default_of, fair_by)
-    return JobDefaults(app.main, TaskDefaults(app, lanes, waits).default_of, fair_by)
+    defaults = TaskDefaults(app, lanes, waits).default_of
+    if app.conf.task_create_missing_queues:
+        return JobDefaults(app.main, defaults, fair_by)
+    return JobDefaults(app.main, defaults, fair_by, partial(_declared_queue, app))
+
+
+def _declared_queue(app: Celery, queue: str) -> str:
+    """Refuse a queue that Celery's router would not find."""
+    try:
+        return str(app.amqp.queues[queue].name)
+    except KeyError:
+        hint = near(queue, app.amqp.queues)
+        raise InvalidJob(
+            f"the queue {queue!r} is not in task_queues{hint}, and task_create_missing_queues is off: declare it there"
+        ) from None
 
 
 def place_of(app: Celery | None, lanes: LaneClient, task: str) -> tuple[str, str]:
@@ -122,8 +136,13 @@ class TaskDefaults(_Remembered):
         return self._keep(name, TaskDefault(queue, hard, soft, result, own, check), math.inf)
 
     def _routed(self, name: str, signature: Signature) -> str:
+        from celery.exceptions import QueueNotFound  # plain clients load no Celery
+
         app = self._app
-        route = app.amqp.router.route({}, name, signature.get("args"), signature.get("kwargs"), app.tasks.get(name))
+        try:
+            route = app.amqp.router.route({}, name, signature.get("args"), signature.get("kwargs"), app.tasks.get(name))
+        except QueueNotFound as error:
+            raise InvalidJob(f"{name}: {error.args[0]}") from error
         queue = route.get("queue")
         return str(getattr(queue, "name", queue) or app.conf.task_default_queue)
 

@@ -173,7 +173,7 @@ def _step(
     soft = _limit("soft_time_limit", submit_options, options, default.soft_time_limit)
     if soft and hard and soft >= hard:
         raise InvalidJob(f"{signature['task']}: soft_time_limit {soft} s must be below time_limit {hard} s")
-    queue = validation.name("queue", options.get("queue") or default.queue)
+    queue = target.queue_of(validation.name("queue", options.get("queue") or default.queue))
     app = target.app if default.app is None else default.app
     kind = "\n".join((app, queue, *_needs(options, needs)))
     limit = milliseconds(hard) if hard else 0
@@ -201,7 +201,10 @@ def _checked(signature: Signature, default: TaskDefault, before: int, united: ob
 
 def _checked_part(target: JobDefaults, part: Signature, before: int) -> Signature:
     validation.name("task", part["task"])
-    args, kwargs = _arguments_of(part, target.default_of(part), before)
+    default = target.default_of(part)
+    if isinstance(queue := (part.get("options") or {}).get("queue") or default.queue, str):
+        target.queue_of(queue)
+    args, kwargs = _arguments_of(part, default, before)
     return {**part, "args": args, "kwargs": kwargs}
 
 

@@ -101,6 +101,7 @@ class KeyedTaskOptions(TaskOptions, total=False):
     """The option `coordinate` of a keyed task: `@app.task(coordinate={"key": "order/{order_id}"})`.
 
     * key: a text over the task's own arguments, or a function of them that gives one key or several; or a list of such.
+      `{headers[tenant]}`, or a function's parameter `headers`, is of the call's headers.
     * when_busy, max_waiting: as in `SubmitOptions`. A mapping names each part of `key` as it stands there:
       {"key": ["pool/{pool}", "item/{id}"], "when_busy": {"pool/{pool}": "queue", "item/{id}": "skip"}}.
     * on_skip: the call that was skipped gives the `result` of the job it was skipped for, or has Locked `raise`d.
@@ -132,8 +133,12 @@ class TaskDefault:
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """The app that jobs belong to, what its tasks have by default, and the group of a key (None: the usual one)."""
+    """The app that jobs belong to, what its tasks have by default, and the group of a key (None: the usual one).
+
+    `queue_of`: checks the name of a queue, where the app makes none that it does not have. Raises InvalidJob.
+    """
 
     app: str
     default_of: Callable[[Signature], TaskDefault]
     fair_by: Callable[[str], str] | None = None
+    queue_of: Callable[[str], str] = str

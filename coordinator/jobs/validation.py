@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from inspect import unwrap
@@ -30,13 +31,21 @@ T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REFUSED = re.compile(f"[{REFUSED}]")
-_TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})\Z")
+_TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})(#\d+)?\Z")
 
 
 class OwnId(str):
     """An id that the coordinator made, such as a tick's. Callers cannot pass such an id: see `is_reserved`."""
 
-    __slots__ = ()
+    __slots__ = ("_calls",)
+    _calls: int  # that were made under the id; their order tells them apart where a tick is repeated
+
+    @contextmanager
+    def of_call(self) -> Iterator[OwnId]:
+        """The id of the next call of a tick: the tick's own for the first. One that raises has its id again."""
+        calls = getattr(self, "_calls", 0)
+        yield OwnId(f"{self}#{calls + 1}") if calls else self
+        self._calls = calls + 1
 
 
 def check_keys(keys: object) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import KeyedCall, RequestMaker, check_signature
 from coordinator.jobs.spec import Message, Signature
 from coordinator.jobs.submission import Submission
+from coordinator.jobs.validation import OwnId
 from coordinator.keyed_task.coordinate import KeyedTask, read
 from coordinator.keyed_task.lane_producer import LaneProducer, LaneUnavailable
 from coordinator.keyed_task.message import PAST
@@ -87,6 +88,13 @@ class KeyedTasks:
 
         def send_task(name: str, *args: object, coordinate: object = None, **named: object) -> AsyncResult:
             options = cast(Sending, named | dict(zip(names[1:], args, strict=False)))
+            tick = options.get("task_id")
+            if isinstance(tick, OwnId):  # of which an `apply_async` may make several calls
+                with tick.of_call() as own:
+                    return send_one(name, coordinate, {**options, "task_id": own})
+            return send_one(name, coordinate, options)
+
+        def send_one(name: str, coordinate: object, options: Sending) -> AsyncResult:
             self._check_rest(options)
             task = options.get("task_type") or app._tasks.get(name)
             keyed = self.of(task) if task is not None else None
@@ -141,9 +149,8 @@ class KeyedTasks:
         if keyed is None or past:
             return ()
         try:
-            return keyed.keys_of(
-                [*(object() for _ in range(before)), *(signature.get("args") or ())], signature.get("kwargs")
-            )
+            args = [*(object() for _ in range(before)), *(signature.get("args") or ())]
+            return keyed.keys_of({**signature, "args": args})
         except Exception:  # a function of the arguments is called, too
             return None
 
@@ -211,4 +218,4 @@ def own_keys(
     if keyed_tasks is None or keyed is None:
         raise InvalidJob(f"{signature['task']}: name a key; the task has no option `coordinate` of its own")
     signature = keyed_tasks.checked_arguments(signature, 0) or signature
-    return keyed.keys_of(signature.get("args"), signature.get("kwargs")), {**keyed.options_of(signature), **options}
+    return keyed.keys_of(signature), {**keyed.options_of(signature), **options}

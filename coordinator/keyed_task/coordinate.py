@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -80,15 +80,15 @@ class KeyedTask:
     def _by_key(self, by_part: Mapping[KeyOption, str], signature: Signature) -> dict[object, str]:
         """Return `when_busy` by key; `skip` wins where two parts make the same key."""
         policies: dict[object, str] = {}
-        for part, keys in self.keys.by_part(signature.get("args") or (), signature.get("kwargs") or {}):
+        for part, keys in self.keys.by_part(signature):
             for key in keys:
                 policies[key] = "skip" if policies.get(key) == "skip" else by_part[part]
         return policies
 
-    def keys_of(self, args: Sequence[object] | None, kwargs: Mapping[str, object] | None) -> tuple[str, ...]:
-        """The keys of a call with these arguments. Raises InvalidJob, which names the task and the argument."""
+    def keys_of(self, call: Signature) -> tuple[str, ...]:
+        """The keys of a call. Raises InvalidJob, which names the task, and the argument or the header."""
         try:
-            return validation.check_keys(self.keys.of(args or (), kwargs or {}))
+            return validation.check_keys(self.keys.of(call))
         except InvalidJob as error:
             raise InvalidJob(f"{self.name}: {error}") from error
 

@@ -12,8 +12,10 @@ from coordinator.errors import InvalidJob
 from coordinator.jobs import validation
 from coordinator.jobs.encoding import received, text_of
 from coordinator.jobs.options import KeyOption
+from coordinator.jobs.spec import Signature
 
 _VARIOUS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_HEADERS = "headers"  # of a call, in a text and in a function, beside the task's arguments
 _FIRST = re.compile(r"[^.\[]*")
 
 
@@ -41,26 +43,29 @@ class Keys:
                 keys._check_function(part)
         return keys
 
-    def of(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
+    def of(self, call: Signature) -> list[object]:
         """The keys of a call, each once. Raises InvalidJob where a key cannot be made."""
-        return list(dict.fromkeys(key for _, keys in self.by_part(args, kwargs) for key in keys))
+        return list(dict.fromkeys(key for _, keys in self.by_part(call) for key in keys))
 
-    def by_part(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[tuple[KeyOption, list[object]]]:
+    def by_part(self, call: Signature) -> list[tuple[KeyOption, list[object]]]:
         """Each part with the keys that it makes for a call. Raises InvalidJob where a key cannot be made."""
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            bound = self.signature.bind(*(call.get("args") or ()), **(call.get("kwargs") or {}))
         except TypeError as error:
             raise InvalidJob(f"it cannot be called so, and has no key: {error}") from error
         bound.apply_defaults()
         if any(map(callable, self.parts)):
             self._receive(bound)
-        return [(part, self._of_part(part, bound)) for part in self.parts]
+        headers: dict[str, object] = {_HEADERS: (call.get("options") or {}).get("headers") or {}}
+        return [(part, self._of_part(part, bound, headers)) for part in self.parts]
 
-    def _of_part(self, part: KeyOption, bound: inspect.BoundArguments) -> list[object]:
+    def _of_part(self, part: KeyOption, bound: inspect.BoundArguments, headers: dict[str, object]) -> list[object]:
         if isinstance(part, str):
-            return [_filled(part, self._named(bound))]
+            return [_filled(part, headers | self._named(bound))]
+        more = {name: received(value) for name, value in headers.items() if self._takes_headers(part)}
+        args, kwargs = (bound.args, bound.kwargs) if self._by_place else ((), self._named(bound))
         try:
-            keys: object = part(*bound.args, **bound.kwargs) if self._by_place else part(**self._named(bound))
+            keys: object = part(*args, **more | kwargs)
         except Exception as error:
             raise InvalidJob(f"the key function {_name(part)} raised {error!r}") from error
         if isinstance(keys, set | frozenset):
@@ -83,13 +88,21 @@ class Keys:
         if any(parameter.kind in _VARIOUS for parameter in self.signature.parameters.values()) or self._by_place:
             return
         try:
-            inspect.signature(part).bind(**dict.fromkeys(self.signature.parameters))
+            more = [_HEADERS] if self._takes_headers(part) else []
+            inspect.signature(part).bind(**dict.fromkeys([*self.signature.parameters, *more]))
         except TypeError as error:
             names = ", ".join(self.signature.parameters) or "none"
             text = f"the key function {_name(part)} gets the arguments of the task, {names}: {error}"
             raise InvalidJob(text) from error
         except ValueError:  # a function of C may have no signature
             return
+
+    def _takes_headers(self, part: Callable[..., object]) -> bool:
+        """True if the function has a parameter for the call's headers, and no argument of the task has that name."""
+        try:
+            return _HEADERS in inspect.signature(part).parameters and _HEADERS not in self.signature.parameters
+        except ValueError:  # a function of C may have no signature
+            return False
 
     @property
     def _by_place(self) -> bool:
@@ -123,6 +136,8 @@ def _check(text: str, signature: inspect.Signature) -> None:
         raise InvalidJob(f"key {text!r}: {error}") from error
     for _, field, _, _ in parsed:
         name = _argument(field)
+        if name == _HEADERS and name not in known and field != name:
+            continue
         if name is not None and (not name.isidentifier() or not (name in known or open_)):
             names = ", ".join(known) or "none"
             raise InvalidJob(f"key {text!r}: {{{field}}} is no argument of the task; its arguments: {names}")

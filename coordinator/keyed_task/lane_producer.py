@@ -110,7 +110,7 @@ class LaneProducer:
     def submit(self, received: ReceivedCall) -> Submission:
         """Put the call in line. Raises InvalidJob, LaneFull, Locked, StoreRefused, LaneUnavailable."""
         signature = received.signature
-        keys = self._keyed.keys_of(signature.get("args"), signature.get("kwargs"))
+        keys = self._keyed.keys_of(signature)
         options = self._keyed.options_of(signature)
         self._awaited = self._is_awaited(received)
         try:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import cast
+from typing import Unpack, cast
 
 from celery import Celery, signals
 from celery.app.task import Task
 
+from coordinator.errors import InvalidJob
 from coordinator.jobs.arguments import checked_call, in_canvas
 from coordinator.jobs.chain import inner
 from coordinator.jobs.request import check_signature
 from coordinator.jobs.spec import TRACE, Message, Signature, SignatureOptions
 from coordinator.jobs.submission import Submission
-from coordinator.keyed_task.lane_producer import LaneProducer
-from coordinator.keyed_task.message import ReceivedCall
+from coordinator.keyed_task.lane_producer import LaneProducer, Sent
+from coordinator.keyed_task.message import Headers, ReceivedCall
 
 _CANVAS = ("celery.chain", "celery.group", "celery.chord")
 
@@ -30,6 +31,14 @@ class _MessageKeeper(LaneProducer):
     def __init__(self, app: Celery) -> None:
         super().__init__(app, None, None, own=True)  # type: ignore[arg-type]
         self.received: ReceivedCall | None = None
+
+    def publish(self, body: object, *, headers: Headers, **options: Unpack[Sent]) -> object:
+        if self.received is not None and "task" in headers:  # events have none
+            raise InvalidJob(
+                f"{headers['task']}: the apply_async of its base class makes several calls, and a submit is one job: "
+                "call it by apply_async or delay"
+            )
+        return super().publish(body, headers=headers, **options)
 
     def submit(self, received: ReceivedCall) -> Submission:
         self.received = received

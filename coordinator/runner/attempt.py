@@ -142,7 +142,8 @@ class Tracers:
         return self._going_on(claim, other, runtime, retry_delay, again)
 
     def _out_of_lane(self, claim: Claim, other: Signature) -> str:
-        now: Signature = {"task": claim.task, "args": claim.args, "kwargs": claim.kwargs}
+        options: SignatureOptions = {"headers": claim.laid.get("headers") or {}}
+        now: Signature = {"task": claim.task, "args": claim.args, "kwargs": claim.kwargs, "options": options}
         return out_of_lane(self._app, claim.keys, now, other)
 
     def _going_on(

@@ -57,7 +57,8 @@ def _list(keys: Collection[str]) -> str:
 def behind_own(app: Celery, keys: Collection[str], headers: Mapping[str, object], body: object) -> dict[str, Behind]:
     """The ids, among what a message starts now or later, that wait for a task in one of these lanes."""
     args, kwargs, embed = body if isinstance(body, list | tuple) and len(body) == 3 else ((), {}, {})
-    options = {"task_id": headers["id"], "headers": headers}
+    nested = cast(Mapping[str, object], headers.get("headers") or {})
+    options = {"task_id": headers["id"], "headers": {**headers, **nested}}
     first = {"task": headers["task"], "args": args, "kwargs": kwargs, "options": options}
     parts = [(first, 0), *((part, 1) for part in (*reversed(embed.get("chain") or ()), embed.get("chord")) if part)]
     behind: dict[str, Behind] = {}

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from celery import Celery, _state
@@ -59,6 +59,8 @@ from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
+
+T = TypeVar("T")
 
 NODE = "inline"
 _LONG = 10 * 86400.0  # seconds: no lease ends while a debugger holds the test up
@@ -234,6 +236,21 @@ class InlineJobs:
 class _InlineConnections(Connections):
     def _check_thread(self) -> None:
         """Allow the thread of an asyncio loop, since a test has only one."""
+
+
+def refuse_real_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test at each call to a Redis other than that of `InlineJobs`, also in code that catches any error."""
+    usual = Store.call
+
+    def call(store: Store, ask: Callable[[], T], job_id: str | None = None) -> T:
+        if not isinstance(store.connections, _InlineConnections):
+            pytest.fail(
+                f"the test asks the coordinator's Redis at {store.where}: give it the fixture coordinator_jobs, "
+                "and call coordinator_jobs(coordinator) first; tests that need a real one override coordinator_no_redis"
+            )
+        return usual(store, ask, job_id)
+
+    monkeypatch.setattr(Store, "call", call)
 
 
 class _Settling(Store):

@@ -53,3 +53,11 @@ def coordinator_jobs(
     yield begin
     for jobs in begun:
         jobs.close()
+
+
+@pytest.fixture
+def coordinator_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test that asks the Redis of an app. For a whole suite: `usefixtures = coordinator_no_redis`."""
+    from coordinator.testing.inline import refuse_real_redis
+
+    refuse_real_redis(monkeypatch)

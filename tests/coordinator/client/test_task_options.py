@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from celery import Celery, chain
+from celery import Celery, chain, group
 from celery.app.task import Task
+from celery.exceptions import QueueNotFound
+from kombu import Queue
 from pydantic import BaseModel
 
 from coordinator import Coordinator, InvalidJob, Job
@@ -117,3 +119,26 @@ def test_a_task_with_a_rate_limit_is_refused_with_the_way_out(app: Celery) -> No
     with pytest.raises(InvalidJob, match=r"yard\.slowed has the rate limit 10/m, .*set_limit"):
         submitted(app, "slowed", 1)
     assert submitted(app, "bound", 1).state == "ready", "a limit of 0 is none to Celery"
+
+
+def test_a_queue_that_is_missing_is_refused_where_the_app_makes_none(redis_server: RedisServer, prefix: str) -> None:
+    app = Celery("yard", broker=redis_server.url(1), set_as_current=False)
+    app.conf.update(task_create_missing_queues=False, task_queues=[Queue("heavy"), Queue("light")])
+    app.conf.task_default_queue = "light"
+    app.conf.task_routes = {"yard.lost": {"queue": "havy"}}
+    with Coordinator(app, url=redis_server.url(0), prefix=prefix, timeout=10) as coordinator:
+        plain = app.task(ship, name="yard.ship", shared=False)
+        lost = app.task(ship, name="yard.lost", shared=False)
+        keyed = app.task(ship, name="yard.keyed", shared=False, coordinate={"key": "order/{order}"})
+        wrong = plain.si(1).set(queue="havy")
+        for signature in (wrong, lost.si(1), chain(plain.si(1), wrong), group(plain.si(1), wrong), group(lost.si(1))):
+            with pytest.raises(InvalidJob, match=r"'havy'.*task_queues"):
+                coordinator.submit("k", signature)
+        with pytest.raises(InvalidJob, match=r"did you mean 'heavy'"):
+            coordinator.submit("k", plain.si(1), rollback=wrong)
+        for call in (keyed.s(1).set(queue="havy"), lost.s(1)):  # as Celery has it
+            with pytest.raises(QueueNotFound, match="'havy'"):
+                call.apply_async()
+        coordinator.submit("k", plain.si(1).set(queue="heavy"))
+        assert coordinator.counts()["created"] == 1
+    app.close()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, signals
+from celery.app.task import Task
 from celery.result import AsyncResult
 from kombu import Connection, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
@@ -95,6 +96,17 @@ def test_what_a_call_names_wins_over_the_option_and_what_its_task_names_does_not
 
     assert told() == (5, 100_000)
     assert told(priority=0, time_limit=7) == (0, 7000)
+
+
+def test_headers_that_a_base_class_adds_are_in_the_key_of_a_submit_and_of_a_call(keyed: Any) -> None:
+    class OfTenant(Task):
+        def apply_async(self, *args: Any, headers: Any = None, **options: Any) -> Any:
+            return super().apply_async(*args, headers={**(headers or {}), "tenant": "ann"}, **options)
+
+    option = {"key": "{headers[tenant]}"}
+    task = keyed.app.task(nothing, name="keyed.of_tenant", shared=False, base=OfTenant, coordinate=option)
+    for made in (task.delay(), keyed.coordinator.submit(None, task.s(), if_unknown="wait")):
+        assert keyed.coordinator.job(made.id).key == "ann"
 
 
 def test_headers_that_a_handler_puts_under_headers_reach_the_job(keyed: Any) -> None:

@@ -38,12 +38,19 @@ def declared(app: Celery, option: Any, **more: Any) -> Any:
     return ship
 
 
+def keys_of(option: Any, args: Any, kwargs: Any, headers: Any = None) -> tuple[str, ...]:
+    keys: tuple[str, ...] = option.keys_of({"args": args, "kwargs": kwargs, "options": {"headers": headers}})
+    return keys
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [
         ({"key": "order/{order}"}, r"\{order\} is no argument of the task; its arguments: order_id, fast"),
         ({"key": "order/{}"}, r"\{\} is no argument"),
         ({"key": "order/{"}, "key 'order/{'"),
+        ({"key": "order/{headers}"}, r"\{headers\} is no argument of the task"),
+        ({"key": lambda headers: "k"}, "the key function .*lambda> gets the arguments of the task, order_id, fast: "),
         ({"key": []}, "empty list"),
         ({"key": 3}, "text, a function of the arguments, or a list"),
         ({"key": lambda order: order}, "the key function .*lambda> gets the arguments of the task, order_id, fast: "),
@@ -140,7 +147,7 @@ def test_keys_are_made_from_the_bound_arguments(
 ) -> None:
     option = read(declared(app, {"key": key}))
     assert option
-    assert list(option.keys_of(args, kwargs)) == keys
+    assert list(keys_of(option, args, kwargs)) == keys
 
 
 class Size(str, Enum):  # noqa: UP042 - as many apps still have it
@@ -171,7 +178,7 @@ def test_an_argument_is_one_lane_in_python_in_its_message_and_in_that_of_another
     option = read(declared(app, {"key": ["{order_id}", "{order_id!s}"]}))
     assert option
     for value in (here, loads(dumps(here)), json.loads(elsewhere)):
-        assert option.keys_of((value,), {}) == (key,)
+        assert keys_of(option, (value,), {}) == (key,)
 
 
 def test_a_key_function_gets_what_a_worker_would(app: Celery) -> None:
@@ -181,15 +188,32 @@ def test_a_key_function_gets_what_a_worker_would(app: Celery) -> None:
 
     option = read(pack)
     assert option
-    called = option.keys_of(((3, 4), Size.big), {"z": {"b": 1, "a": 2}, "c": 1.0})
-    assert called == option.keys_of(([3, 4], "XL"), {"box": [1, 2], "c": 1, "z": {"a": 2, "b": 1}})
+    called = keys_of(option, ((3, 4), Size.big), {"z": {"b": 1, "a": 2}, "c": 1.0})
+    assert called == keys_of(option, ([3, 4], "XL"), {"box": [1, 2], "c": 1, "z": {"a": 2, "b": 1}})
     assert called == ("(([3, 4], 'XL'), {'box': [1, 2], 'c': 1, 'z': {'a': 2, 'b': 1}})",)
+
+
+def test_headers_of_a_call_are_in_its_key_and_one_that_is_missing_is_named(app: Celery) -> None:
+    headers = {"tenant": {"b": 1.0, "a": (1, 2)}}
+    key = ["{headers[tenant][b]}/{order_id}", lambda order_id, headers, **_: f"{headers['tenant']}/{order_id}"]
+    option = read(declared(app, {"key": key}))
+    assert keys_of(option, (4,), {}, headers) == ("1/4", "{'a': [1, 2], 'b': 1}/4")
+    with pytest.raises(
+        InvalidJob, match=r"shop\.ship: key '\{headers\[tenant\]\[b\]\}/.*cannot be read: KeyError\('tenant'\)"
+    ):
+        keys_of(option, (4,), {})
+
+    @app.task(name="shop.send", shared=False, coordinate={"key": ["{headers[to]}", lambda headers: headers["to"]]})
+    def send(headers: Any) -> None:
+        """Send it."""
+
+    assert keys_of(read(send), ({"to": "ann"},), {}, {"to": "ben"}) == ("ann",), "an argument goes before"
 
 
 def test_a_set_of_keys_has_one_order(app: Celery) -> None:
     option = read(declared(app, {"key": lambda order_id, fast: {f"o/{number}" for number in range(9)}}))
     assert option
-    assert option.keys_of((1,), {}) == tuple(f"o/{number}" for number in range(9))
+    assert keys_of(option, (1,), {}) == tuple(f"o/{number}" for number in range(9))
 
 
 def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celery) -> None:
@@ -201,9 +225,9 @@ def test_arguments_without_a_name_and_those_of_any_name_make_keys_too(app: Celer
 
     option = read(paint)
     assert option
-    assert option.keys_of((1, 2, 3), {"colour": "red"}) == ("red", "1/2")
+    assert keys_of(option, (1, 2, 3), {"colour": "red"}) == ("red", "1/2")
     with pytest.raises(InvalidJob, match=r"\{colour\} cannot be read"):
-        option.keys_of((1,), {})
+        keys_of(option, (1,), {})
 
 
 def test_an_option_that_is_none_is_not_set_and_false_is_no_option(app: Celery) -> None:
@@ -244,7 +268,7 @@ def test_a_key_that_cannot_be_made_is_refused_by_name(app: Celery, key: Any, arg
     option = read(declared(app, {"key": key}))
     assert option
     with pytest.raises(InvalidJob, match=said) as caught:
-        option.keys_of(args, {})
+        keys_of(option, args, {})
     assert str(caught.value).startswith("shop.ship: ")
 
 
@@ -261,7 +285,7 @@ def test_self_is_no_argument_and_autoretry_and_pydantic_hide_none(app: Celery) -
     for task in (bound, checked):
         option = read(task)
         assert option
-        assert option.keys_of((5,), {}) == ("5",)
+        assert keys_of(option, (5,), {}) == ("5",)
 
 
 def test_annotations_for_all_tasks_leave_those_of_celery_and_ours_alone(app: Celery) -> None:
@@ -293,7 +317,7 @@ def test_a_shared_task_is_keyed_in_an_app_with_a_coordinator(app: Celery, monkey
 
     app.finalize()
     option = app.coordinator._keyed_tasks.of(app.tasks["shared.ship"])
-    assert option.keys_of((4,), {"more": 2}) == ("order/4",)
+    assert keys_of(option, (4,), {"more": 2}) == ("order/4",)
 
 
 def test_a_key_function_that_raises_is_named(app: Celery) -> None:

@@ -1,5 +1,7 @@
 """The fixture for users' suites, used as they use it."""
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from coordinator import (
 )
 from coordinator.local.redis import free_port
 from coordinator.testing.inline import InlineJobs
+from tests.harness.redis import RedisServer
 
 Begin = Callable[[Coordinator], InlineJobs]
 
@@ -246,6 +249,66 @@ def test_a_users_suite_finds_the_fixture_without_naming_it(tmp_path: Path) -> No
     argv = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+CAREFUL = """
+import os
+
+import pytest
+from celery import Celery
+
+from coordinator import Coordinator
+
+app = Celery("mine", broker="memory://")
+coordinator = Coordinator(app, url=os.environ["REAL"], prefix=os.environ["PREFIX"])
+
+@app.task(coordinate={"key": "{number}"})
+def double(number):
+    return 2 * number
+
+def order(number):
+    try:
+        return coordinator.submit(None, double.si(number))
+    except Exception:
+        return None
+
+@pytest.mark.parametrize("call", [order, double.delay, lambda _: coordinator.counts()])
+def test_forgotten(call):
+    call(21)
+
+def test_in_a_loop():
+    import asyncio
+    from coordinator import aio
+    asyncio.run(aio.Coordinator(coordinator).submit("k", double.si(21)))
+
+def test_with_the_fixture(coordinator_jobs):
+    jobs = coordinator_jobs(coordinator)
+    assert order(21).get() == 42
+    double.delay(21)
+    assert [job.state for job in jobs.submitted] == 2 * ["succeeded"]
+
+class TestReal:
+    @pytest.fixture
+    def coordinator_no_redis(self):
+        pass
+
+    def test_it(self):
+        assert coordinator.counts()["created"] == 0
+"""
+
+
+def test_a_suite_has_each_test_fail_that_forgets_the_fixture(
+    redis_server: RedisServer, prefix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_mine.py").write_text(CAREFUL)
+    recipe = '[tool.pytest.ini_options]\nusefixtures = ["coordinator_no_redis"]\n'
+    (tmp_path / "pyproject.toml").write_text(recipe)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    env = {**os.environ, "REAL": redis_server.url(0), "PREFIX": prefix}
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=env)
+    assert "4 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    said = rf"\nE +Failed: the test asks the coordinator's Redis at {redis_server.url(0)}: give it the fixture coordin"
+    assert len(re.findall(said, done.stdout)) == 4
 
 
 UNRELATED = """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from celery import Celery, chain
 
+from coordinator import InvalidJob, NoRetry
 from tests.harness.fleet import ROOT, Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
@@ -55,6 +56,26 @@ def test_a_call_and_a_stranger_s_message_with_equal_arguments_share_a_lane(
             call.get(timeout=20)
             keys.append(keyed.coordinator.job(call.id).keys)
         assert keys[0] == keys[1]
+
+
+def test_a_key_of_headers_is_one_lane_for_a_call_and_a_message_and_for_their_retries(
+    fleet: Fleet, keyed: Any, stranger: Celery
+) -> None:
+    headers = {"tenant": "ann"}
+    made = keyed.rent.apply_async((True,), headers=headers), stranger.send_task("keyed.rent", (True,), headers=headers)
+    submitted = keyed.coordinator.submit(None, keyed.rent.si(True).set(headers=headers))
+    for call in made:
+        assert call.get(timeout=20) == "ann"
+    assert submitted.get(20) == "ann"
+    jobs = [keyed.coordinator.job(one.id) for one in (*made, submitted)]
+    assert [(job.keys, job.attempt) for job in jobs] == 3 * [(("ann/rent",), 2)]
+    other = keyed.rent.apply_async((True, "ben"), headers=headers)
+    with pytest.raises(NoRetry, match="its new arguments make the key 'ben/rent', and the job holds only"):
+        other.get(timeout=20)
+    with pytest.raises(InvalidJob, match=r"keyed\.rent: key .*'tenant'"):
+        keyed.rent.delay()
+    with pytest.raises(InvalidJob, match=r"keyed\.rent: key .*'tenant'"):
+        stranger.send_task("keyed.rent").get(timeout=20)
 
 
 def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: Any, stranger: Celery) -> None:

@@ -103,6 +103,13 @@ def nothing(lane: str = "usual") -> None:
     """Gives nothing that could be in a key."""
 
 
+@app.task(name="keyed.rent", bind=True, coordinate={"key": "{headers[tenant]}/rent"})
+def rent(self: Task, again: bool = False, tenant: str = "") -> str:
+    if again and not self.request.retries:
+        raise self.retry(countdown=0, **({"headers": {"tenant": tenant}} if tenant else {}))
+    return str(self.request.headers["tenant"])
+
+
 @app.task(name="keyed.tell")
 def tell(value: Any) -> Any:
     return value
