@@ -22,6 +22,7 @@ OF_A_FOLDER = {
     "extension.py": {"prometheus_client"},
     "in_flower.py": {"flower", "starlette"},
     "metrics": {"prometheus_client"},
+    "prompt.py": {"uvicorn"},
     "testing": {"pytest"},
 }  # of an extra, or of those who use it
 TARGETS = (

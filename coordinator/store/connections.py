@@ -96,7 +96,11 @@ class Connections:
         pipeline = self.client.pipeline(transaction=atomic)
         for command in commands:
             pipeline.execute_command(*command)
-        return pipeline.execute()
+        replies = pipeline.execute(raise_on_error=False)  # else redis-py puts words of its own before those of Redis
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
 
     @contextmanager
     def listening(self, channel: str, call: StoreCall) -> Iterator[Listener]:

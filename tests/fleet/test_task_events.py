@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fleet.events import Ear
+from tests.harness.events import Ear
 from tests.harness.fleet import Fleet
 from tests.harness.long import long
 from tests.harness.waiting import wait_until

@@ -19,6 +19,7 @@ from proof.model.machine import KEY, KEYS, NODE, PICK, A, B, C
 from proof.model.operators import Model
 from proof.model.record import Job, Place
 from proof.model.steps import act
+from proof.model.sweeps import FORGOTTEN
 from proof.model.wholes import Whole, parked
 from tests.harness.long import long
 from tests.harness.redis import RedisServer
@@ -146,8 +147,8 @@ CODES = {
     "rejected.drains", "rejected.full", "rejected.app", "rejected.label", "rejected.lost", "parked.begun",
     "parked.unbegun", "parked.until", "over", "running.job", "running.rollback", "running.stopping", "running.orphan",
     "running.lock", "later.scheduled", "later.retry", "later.sorter", "later.flush", "parked.results", "held",
-    "lane.free", "lane.held", "lane.line", "node.gone", "node.silent", "node.drains", "node.busy", "node.full",
-    "node.lacks", "node.offered", "node.idle",
+    "lane.free", "lane.held", "lane.line", "node.gone", "node.lost", "node.silent", "node.drains", "node.busy",
+    "node.full", "node.lacks", "node.offered", "node.idle",
 }  # fmt: skip
 # tests/coordinator/diagnosis has them, too.
 SELDOM = {
@@ -206,7 +207,7 @@ def expected_of_lane(model: Model, key: str) -> set[Said]:
 
 def expected_of_node(model: Model, node: Node) -> set[Said]:
     if not node.incarnation:
-        return {("node.gone",)}
+        return {("node.lost" if node.lost and node.lost[0] > model.wall - FORGOTTEN else "node.gone",)}
     alive, found = node in living(model), set[Said]()
     found |= set() if alive else {("node.silent",)}
     found |= {("node.drains",)} if node.closed else set()

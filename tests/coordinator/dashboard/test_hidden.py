@@ -21,7 +21,7 @@ from coordinator.warden.inbox.message import MOST
 from coordinator.worker.inspected import InspectedJobs
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.runner.test_attempt_steps import take_claim
-from tests.fleet.events import Ear
+from tests.harness.events import Ear
 from tests.harness.hand_node import playing
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until

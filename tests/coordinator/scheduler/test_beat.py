@@ -213,7 +213,7 @@ BAD: dict[str, Any] = {
     "args is a list of arguments": GOOD | {"args": "abc"},
     "kwargs is a table by names": GOOD | {"kwargs": [1]},
     "task is the name of a task": GOOD | {"task": len},
-    "a name is 1 to 400 bytes": GOOD | {"name": 5},
+    "a name is 1 to 255 bytes": GOOD | {"name": 5},
     "when_busy": GOOD | {"key": "k", "when_busy": "skp"},
     "are for an entry with a key": GOOD | {"when_busy": "skip"},
     "unexpected option 'prio'": GOOD | {"key": "k", "submit": {"prio": 1}},

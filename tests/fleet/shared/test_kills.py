@@ -21,7 +21,7 @@ OTHER = "one@test"
 LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "ended", "lane-runs", "samples", "tallies", "measures", "looked",
-           "node:",
+           "node:", "lost-nodes",
            "serves:", "tasks:", "times:", "work:", "rung:", "declared")  # fmt: skip
 BODY = ["job begin", "job end"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator import Job
-from tests.fleet.events import Ear
 from tests.fleet.test_errands import lives_for
+from tests.harness.events import Ear
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until, within

@@ -8,10 +8,10 @@ import httpx
 from coordinator import Job
 from examples.demo.member_server import MemberServer, failure
 from tasks.member_node.member import MemberSchedule, Property
+from tests.coordinator.dashboard.stage import TOKEN
 from tests.fleet.tasks.conftest import Members
 from tests.fleet.tasks.service import Service
 from tests.fleet.tasks.standing import ids, members, service, standing
-from tests.coordinator.dashboard.stage import TOKEN
 from tests.harness.command import IMPORT, ROOT, Command, loaded, refused, told
 from tests.tasks.conftest import document
 

@@ -60,15 +60,25 @@ function retention.begin(c, id, job, state, listeners, owed)
   if not owed and not awaited then bound(c, id, tonumber(most), keep) end
 end
 
--- Shortens a success of which result and links were sent.
+-- Ends the time for which a record was kept only since its result or links were owed. A longer one has another reason.
+-- offered: the errands kept it for longer.
+local function release(job, keep, offered)
+  if tonumber(keep) >= FIRST then return end
+  local left = redis.call('PTTL', job.name)
+  if left > tonumber(keep) and (offered or left <= FIRST) then redis.call('PEXPIRE', job.name, keep) end
+end
+
+-- Shortens the record of a job of which result and links were sent.
 local function fade_sent(c, id)
   local job = record.read(c, id)
-  if not job or job.state ~= 'succeeded' or not job.limits then return end
-  local ended, awaited = unpack(redis.call('HMGET', job.name, 'ended', 'awaited'))
+  if not job or not states.TERMINAL[job.state] or not job.limits then return end
+  local success, failure, most = record.kept(job)
+  local ended, awaited, offered = unpack(redis.call('HMGET', job.name, 'ended', 'awaited', 'offers'))
+  if job.state ~= 'succeeded' then return release(job, failure, offered) end
   redis.call('HDEL', job.name, 'ended', 'offers')
   retention.fade(job, ended)
-  local keep, _, most = record.kept(job)
-  if most ~= '' and not awaited then bound(c, id, tonumber(most), keep) end
+  release(job, success, offered)
+  if most ~= '' and not awaited then bound(c, id, tonumber(most), success) end
 end
 
 -- Notes that results and links of these jobs were sent: args from index `from`. Returns how many were owed.
