@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 # A folder (or a module of the root) imports only from rows above its own; "__init__" is the front door of the library.
 LIBRARY_FLOORS = """
-errors threads version address trouble cursor texts prompt
+errors threads version address trouble cursor texts
 settings local timed_out author
 store
 jobs fleet

@@ -21,8 +21,8 @@ OF_A_FOLDER = {
     "dashboard": {"anyio", "fastapi", "flower", "jinja2", "markupsafe", "starlette"},
     "extension.py": {"prometheus_client"},
     "in_flower.py": {"flower", "starlette"},
+    "local": {"uvicorn"},
     "metrics": {"prometheus_client"},
-    "prompt.py": {"uvicorn"},
     "testing": {"pytest"},
 }  # of an extra, or of those who use it
 TARGETS = (

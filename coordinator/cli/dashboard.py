@@ -34,7 +34,7 @@ def dashboard(
         import uvicorn  # an extra, and slow to load
 
         from coordinator import dashboard as pages
-        from coordinator.prompt import Prompt
+        from coordinator.local.prompt import Prompt
     except ImportError as error:
         raise click.ClickException(f"{error}: pip install 'celery-coordinator[dashboard]'") from error
     if bool(user_header) != bool(proxies):

@@ -20,7 +20,7 @@ from coordinator.dashboard.access import TokenLogin
 from coordinator.dashboard.app import READERS
 from coordinator.errors import SettingsError
 from coordinator.extension import Extension
-from coordinator.prompt import Prompt
+from coordinator.local.prompt import Prompt
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import TOKEN, TestClient, served
 from tests.harness.redis import RedisServer
@@ -231,7 +231,7 @@ def test_nothing_in_a_header_makes_the_door_fail(coordinator: Coordinator, own: 
 
 
 def test_idle_connections_shut_nobody_out(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.prompt.WITHIN", 0.2)
+    monkeypatch.setattr("coordinator.local.prompt.WITHIN", 0.2)
     app, body = (
         dashboard(coordinator, token=TOKEN),
         b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\na",

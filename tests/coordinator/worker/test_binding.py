@@ -1,6 +1,7 @@
 """The worker's part is put into the app that a worker is of, and into no other app of its process."""
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,11 +23,11 @@ def test_a_worker_s_start_begins_its_own_app_s_part_alone(apps: Installation) ->
 
 
 def test_a_beat_s_start_asks_its_own_app_s_redis_what_it_can_do(
-    apps: Installation, caplog: pytest.LogCaptureFixture
+    apps: Installation, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     assert apps.depot.app
     with caplog.at_level(logging.INFO):
-        signals.beat_init.send(sender=Service(apps.shop.app))
+        signals.beat_init.send(sender=Service(apps.shop.app, schedule_filename=str(tmp_path / "schedule")))
     asked = [record for record in caplog.records if record.name == "coordinator.beat"]
     assert [record.getMessage().partition(" (")[0] for record in asked if record.levelname == "WARNING"] == [
         "warning [redis.persistence]"

@@ -63,9 +63,10 @@ end
 -- Ends the time for which a record was kept only since its result or links were owed. A longer one has another reason.
 -- offered: the errands kept it for longer.
 local function release(job, keep, offered)
-  if tonumber(keep) >= FIRST then return end
+  keep = tonumber(keep)
+  if not keep or keep >= FIRST then return end
   local left = redis.call('PTTL', job.name)
-  if left > tonumber(keep) and (offered or left <= FIRST) then redis.call('PEXPIRE', job.name, keep) end
+  if left > keep and (offered or left <= FIRST) then redis.call('PEXPIRE', job.name, base.text_of(keep)) end
 end
 
 -- Shortens the record of a job of which result and links were sent.
