@@ -20,6 +20,12 @@ from tests.harness.proxy import Proxy
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
+@pytest.fixture(autouse=True)
+def a_plan_counts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is."""
+    monkeypatch.setattr("coordinator.lanes.bulk.COUNTS", 60.0)
+
+
 def test_submit_puts_a_job_in_line_and_its_arguments_in_the_record(call: Call, coordinator: Coordinator) -> None:
     ship = ("submit", "order/1", "shop.ship", "--if-unknown", "wait")
     made = loaded(call(*ship, "--args", "[42]", "--kwargs", '{"fast": true}', "--json"))

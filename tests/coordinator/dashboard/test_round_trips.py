@@ -13,8 +13,8 @@ from coordinator.store.connections import Connections
 from tests.coordinator.dashboard.conftest import Visit
 from tests.coordinator.dashboard.stage import PAGES, Stage
 
-MOST = 25
-MORE = {"/": 48, "status": 35, "doctor": 30}  # each reads all that there is to be looked at
+MOST = 30
+MORE = {"/": 50, "status": 40, "doctor": 35}  # each reads all that there is to be looked at
 
 COMMANDS: dict[str, Callable[[Coordinator], object]] = {
     "status": lambda c: status_of(c.store, c.doctor()),

@@ -1,6 +1,7 @@
 """Why a job is where it is: chains of causes, each down to its root."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,10 +15,16 @@ from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import overdue
 from tests.harness.command import Call, loaded, told
 from tests.harness.hand_node import Puppet, Taken, sketch
+from tests.harness.waiting import wait_until
 
 
 def texts(why: Why) -> list[str]:
     return [cause.text for cause in why.causes]
+
+
+def ageless(text: str) -> str:
+    """Without the age, since a busy machine takes a second for what comes before the look."""
+    return re.sub(r"\d s old", "AGE old", text)
 
 
 def end(node: Puppet, taken: Taken, kind: str, detail: str, delay: int = 0, *following: Any) -> None:
@@ -33,12 +40,12 @@ def test_a_chain_goes_from_lane_to_lane_down_to_the_job_that_runs(node: Puppet, 
     first, second, root = texts(why)
     assert first == "job last waits in lane 'b' behind job both"
     assert second == "job both waits in lane 'a' behind job front"
-    assert root.startswith(
-        f"job front runs on node one (pid one-runner-1) for 0 s, attempt 1; fence {taken.fence}, lease"
+    assert re.match(
+        rf"job front runs on node one \(pid one-runner-1\) for \d s, attempt 1; fence {taken.fence}, lease", root
     )
     assert why.codes == ["waiting.lane", "running.job"]
     assert [cause.of for cause in why.causes] == [("job both",), ("job front",), ()]
-    assert why.sentence == f"job last of key b, 0 s old: it waits in lane 'b' behind job both; {root}"
+    assert ageless(why.sentence) == f"job last of key b, AGE old: it waits in lane 'b' behind job both; {root}"
     assert why.causes[-1].frees == "coordinator cancel front --why …"
     assert (why.thing, why.complete, list(why.so_far)) == ("job last", True, ["waiting.lane"])
     assert node.order() == []
@@ -59,8 +66,8 @@ def test_the_text_and_the_json_say_the_same(node: Puppet, coordinator: Coordinat
     node.submit("a", job_id="j")
     node.must_take()
     said, shown = told(call("why", "j")), loaded(call("why", "j", "--json"))
-    assert [line.strip().split(" for ")[0] for line in said.splitlines()[:3]] == [
-        "job j of key a, 0 s old: it waits in lane 'a' behind job front; job front runs on node one (pid one-runner-1)",
+    assert [ageless(line).strip().split(" for ")[0] for line in said.splitlines()[:3]] == [
+        "job j of key a, AGE old: it waits in lane 'a' behind job front; job front runs on node one (pid one-runner-1)",
         "job j waits in lane 'a' behind job front  [waiting.lane]",
         "job front runs on node one (pid one-runner-1)",
     ]
@@ -79,11 +86,12 @@ def test_a_paused_lane_is_a_root_with_who_and_why(node: Puppet, coordinator: Coo
     assert behind == "job k waits in lane 'a' behind job j"
     assert paused.startswith("lane a is paused, by me since 20")
     assert paused.endswith(": disk is full")
-    assert coordinator.why("k").sentence == f"job k of key a, 0 s old: it waits in lane 'a' behind job j; {paused}"
+    sentence = ageless(coordinator.why("k").sentence)
+    assert sentence == f"job k of key a, AGE old: it waits in lane 'a' behind job j; {paused}"
     why = coordinator.why("j")
     assert (texts(why), why.codes) == ([paused], ["waiting.paused"])
     assert why.causes[0].frees == "coordinator resume a --why …"
-    assert why.sentence == f"job j of key a, 0 s old: {paused}"
+    assert ageless(why.sentence) == f"job j of key a, AGE old: {paused}"
     coordinator.resume("a")
     assert node.order() == ["j", "k"]
 
@@ -213,8 +221,9 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     why = coordinator.why("later")
     (said,) = texts(why)
     assert "job later is scheduled for later: 20" in said
-    assert said.endswith(("(in 90 s)", "(in 89 s)"))
-    assert (why.codes, list(why.so_far)) == (["later.scheduled"], ["later.scheduled"])
+    assert said.endswith(tuple(f"(in {left} s)" for left in range(85, 91)))
+    assert why.codes == ["later.scheduled"]
+    wait_until(lambda: list(coordinator.why("later").so_far) == ["later.scheduled"])  # once a millisecond has passed
     node.submit("a", job_id="tomorrow", not_before=datetime.now(UTC) + timedelta(hours=23, minutes=56, seconds=50))
     assert texts(coordinator.why("tomorrow"))[0].endswith("(in 23 h 56 min)")
     node.submit("b", job_id="again", max_attempts=2)
@@ -224,7 +233,7 @@ def test_instants_that_are_waited_for_are_roots(node: Puppet, coordinator: Coord
     behind, root = texts(why)
     assert behind == "job behind waits in lane 'b' behind job again"
     assert root.startswith("job again is tried again at 20")
-    assert root.endswith("(in 30 s): attempt 1 ended in ValueError: no")
+    assert re.search(r"\(in (30|2\d) s\): attempt 1 ended in ValueError: no$", root)
     assert (why.codes, why.causes[-1].frees) == (["waiting.lane", "later.retry"], "coordinator retry again --why …")
     for job_id in ("later", "tomorrow", "behind", "again"):
         coordinator.cancel(job_id)
@@ -325,7 +334,7 @@ def test_a_lock_in_plain_code_is_a_root_and_so_is_a_grab(coordinator: Coordinato
         why = coordinator.why("j")
         behind, root = texts(why)
         assert behind.startswith("job j waits in lane 'a' behind job ")
-        assert "is a lock in plain code, held for 0 s" in root
+        assert re.search(r"is a lock in plain code, held for \d s", root)
         assert f"fence {lease.fence}" in root
         assert why.codes == ["waiting.lane", "running.lock"]
     node.order()
