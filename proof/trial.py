@@ -23,6 +23,7 @@ from proof.checkers import NOTHING, Wrong, judge
 from proof.documents import final
 from proof.history import History
 from proof.nemesis import Nemesis
+from proof.steps.recording import recorded
 from proof.witness import Witness
 from proof.world import TICKS, World
 from tasks.batches import Items
@@ -65,7 +66,7 @@ class Verdict:
 def run(seed: int, folder: Path) -> Verdict:
     """Play a seed. Its history lies in `folder`/history.json."""
     began = time.monotonic()
-    with World(folder, seed, REQUESTS, PAUSE) as world:
+    with recorded(), World(folder, seed, REQUESTS, PAUSE) as world:
         witness = world.witness
         with _Pulse(witness):
             world.begin()

@@ -123,6 +123,7 @@ class World:
 
     def _redis(self, name: str, variable: str, clock: bool = False) -> RedisServer:
         server = RedisServer(self.folder(name), *KEEPS, program=_valkey() if clock else None)
+        server.log = self._folder / f"{name}.log"  # what is put back on its disk is not what it said
         if clock:
             self.set_clock(0)
             server.environ |= _faked(FAKETIME_TIMESTAMP_FILE=str(self._folder / "clock"), FAKETIME_CACHE_DURATION="1")

@@ -108,8 +108,8 @@ class Ask:
         return RequestMaker(_SETTINGS, target).make(asked.get("key") or list(self.keys), signature, wanted)
 
     def _when_busy(self) -> Any:
-        """`skip last`: the job looks at its last key only."""
-        if self.busy != "skip last":
+        """`skip 3`: the job looks at its third key only, which is its last one."""
+        if not self.busy.startswith("skip "):
             return self.busy
         return {key: "skip" if key == self.keys[-1] else "queue" for key in self.keys}
 

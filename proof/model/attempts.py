@@ -32,7 +32,9 @@ class Attempts(Undoing):
             return Submitted("duplicate", self.position(known, job.keys[0]), of, str(fence or ""))
         if job.plain:
             self.end_lapsed(job.keys[0])
-        looked_at = {"skip": job.keys, "skip last": job.keys[-1:]}.get(when_busy, ())
+        skip, *places = when_busy.split()
+        named = tuple(job.keys[int(place) - 1] for place in places) or job.keys
+        looked_at = named if skip == "skip" else ()
         if busy := self.busy(looked_at, job.alone):
             of = next((other.id for other in self.line(busy)), job.id)
             return Submitted("skipped", 0 if self.line(job.keys[0]) else -1, of, "")

@@ -1,69 +1,19 @@
 """Grabs on a real Redis beside a plain model: processes that win, end, lapse, are replaced, and ask twice."""
 
 from dataclasses import dataclass
-from json import dumps, loads
+from json import loads
 from random import Random
 from typing import Any
 
 from proof.model import asks
 from proof.model.beside import ACT, TTL, Beside
+from proof.model.instances import Instance, Instances, told_alike
 from proof.model.steps import act
 
 KEEP = 1_000_000
 INSTANCES = [("k", "1"), ("k", "2"), ("k/1", "")]
 PICK = range(1000)
 ATTEMPTS = [1, 2, 2, 9]
-
-
-@dataclass
-class Instance:
-    """As the record has it; `till`: when it is forgotten, by the server's clock."""
-
-    state: str = ""
-    job: str = ""
-    token: str = ""
-    fence: str = ""
-    attempt: int = 0
-    about: str = ""
-    started: str = ""
-    ended: str = ""
-    value: str = ""
-    till: int = 0
-    taken: int = 0  # of a job: its takings so far
-    failures: int = 0
-    earlier: tuple[str, ...] = ()
-
-    def told(self, state: str) -> list[str]:
-        attempt = str(self.attempt) if self.attempt else ""
-        return [state, self.fence, attempt, self.about, self.started, self.ended, self.value, "\n".join(self.earlier)]
-
-    def earlier_of(self, state: str) -> tuple[str, ...]:
-        """Once somebody else has won it."""
-        if not self.about:
-            return ()
-        names = ("state", "fence", "attempt", "about", "started", "ended", "value")
-        return (dumps(dict(zip(names, self.told(state)[:7], strict=True))), *self.earlier)[:10]
-
-
-ANY = '"any"'
-
-
-def parsed(told: list[str]) -> list[Any]:
-    """The winner is told as JSON, and so is the error of a job that an operator ended, which may be ANY."""
-    past = [{name: value for name, value in loads(line).items() if value} for line in told[7].splitlines()]
-    for one in past:
-        one["about"] = loads(one["about"])
-    return [*told[:3], loads(told[3] or "null"), *told[4:6], loads(told[6] or "null"), past]
-
-
-def told_alike(told: list[str], expected: list[str]) -> bool:
-    found, wanted = parsed(told), parsed(expected)
-    if expected[6] == ANY:
-        found[6] = wanted[6]
-    for ours, theirs in zip(found[7], wanted[7], strict=False):
-        if theirs.get("value") == ANY:
-            ours["value"] = ANY
-    return found == wanted
 
 
 @dataclass(frozen=True)
@@ -85,7 +35,7 @@ class Grabbing(Beside):
 
     def __init__(self) -> None:
         super().__init__()
-        self.instances: dict[tuple[str, str], Instance] = {}
+        self.instances = Instances(self.model)
         self.asked: list[Part] = []
         self.over: set[str] = set()  # jobs that were seen to be over
 
@@ -97,26 +47,16 @@ class Grabbing(Beside):
         super().look_at_all()
         self.over.update(job.id for job in self.model.jobs.values() if job.over)
         dump, wall = self.dump(), self.model.wall
-        there = {lane_of(*names): one for names, one in self.instances.items() if one.till > wall}
+        there = {lane: one for lane, one in self.instances.items() if one.till > wall}
         held = {lane: (one["state"], one["token"], one["attempt"]) for lane, one in dump.under("grab").items()}
         assert held == {lane: (one.state, one.token, str(one.attempt)) for lane, one in there.items()}
         listed = {(key, name): till for key, all_ in dump.under("grabs").items() for name, till in all_}
         keys = dump.scores("grabs")
-        for (key, name), one in self.instances.items():
+        for lane, one in self.instances.items():
+            key, name = lane.split("\x1f")[1:]
             assert one.till <= wall or one.till <= min(listed[key, name], keys[key]), (
                 "it is listed as long as it is kept"
             )
-
-    def read(self, key: str, instance: str) -> tuple[Instance, str]:
-        """The record, and how the instance is."""
-        one = self.instances.get((key, instance))
-        if one is None or one.till <= self.model.wall:
-            one = self.instances[key, instance] = Instance()
-        if one.state == "running" and one.token:
-            self.model.end_lapsed(lane_of(key, instance))
-        job = self.model.jobs.get(one.job)
-        holds = job and (not one.token or (job.state == "running" and job.token == one.token))
-        return one, one.state if one.state != "running" or holds else "abandoned"
 
     def part(self, pick: int) -> Part:
         """One that asked lately, mostly the last."""
@@ -136,65 +76,29 @@ class Grabbing(Beside):
             self._grab(part, attempts)
 
     def _grab(self, part: Part, attempts: int) -> None:
-        one, state = self.read(part.key, part.instance)
         lane, about = lane_of(part.key, part.instance), f'"{part.job}"'
-        expected = one.told(state)
-        if state == "running" and one.token == part.token:
-            expected[0] = "won"
-        elif state not in ("running", "complete") and not (state == "failed" and one.failures >= attempts):
-            expected = self._won(part, lane, about, one, state)
+        _, asked = asks.lock(part.job, lane, TTL)
+        asked.token = part.token
+        expected = self.instances.take(lane, asked, KEEP, attempts, about)
         args = (lane, part.job, part.token, TTL, asks.LIFETIME, KEEP, attempts, about)
         answer = self.call("grab_take", *args)
         assert told_alike(answer, expected), f"should be {expected}, is {answer}"
 
-    def _won(self, part: Part, lane: str, about: str, one: Instance, state: str) -> list[str]:
-        self.model.end_lapsed(lane)
-        if self.model.busy((lane,)) or part.job in self.model.jobs:
-            return Instance().told("busy")
-        _, job = asks.lock(part.job, lane, TTL)
-        job.token = part.token
-        fence = self.model.submit(job, "skip").fence
-        wall = self.model.wall
-        self.instances[part.key, part.instance] = Instance(
-            "running", part.job, part.token, fence, one.attempt + 1, about, str(wall), till=wall + KEEP + asks.LIFETIME,
-            failures=one.failures, earlier=one.earlier_of(state),
-        )  # fmt: skip
-        return self.instances[part.key, part.instance].told("won")
-
     @act(5, pick=PICK, state=["complete", "failed"], value=['"done"', "null"])
     def end(self, pick: int, state: str, value: str) -> None:
         part = self.part(pick)
-        one = self.instances.get((part.key, part.instance), Instance())
-        job = self.model.jobs.get(part.job)
-        if one.till <= self.model.wall or one.token != part.token:
-            expected = "lost"
-        elif one.state == state:
-            expected = "ended"
-        elif one.state != "running" or not job or job.over or not self.model.is_locked(job):
-            expected = "lost"
-        else:
-            self.model.leave(job, "succeeded")
-            del self.model.jobs[part.job]
-            one.state, one.value, one.ended = state, value, str(self.model.wall)
-            one.till, expected = self.model.wall + KEEP, "ended"
-            one.failures += state == "failed"
+        lane = lane_of(part.key, part.instance)
+        expected = self.instances.end(lane, part.job, part.token, state, KEEP, value)
         args = (part.job, part.token, state, KEEP, value)
-        assert self.call("grab_end", lane_of(part.key, part.instance), *args) == expected
+        assert self.call("grab_end", lane, *args) == expected
 
     @act(2, names=INSTANCES, named=range(4))
     def release(self, names: tuple[str, str], named: int) -> None:
         """`named`: 0 = whoever has it, 1 = another than that."""
-        one, state = self.read(*names)
-        attempt = "" if not named else int(one.attempt or 0) + (named == 1)
-        expected = one.about if state in ("running", "failed") and named != 1 else ""
+        one, state = self.instances.read(lane_of(*names))
+        attempt = "" if not named else one.attempt + (named == 1)
         of_job = state == "running" and not one.token
-        if expected and of_job:
-            self.model.cancel(one.job)
-        elif expected:
-            if state == "running":
-                self.model.leave(self.model.jobs[one.job], "succeeded")
-                del self.model.jobs[one.job]
-            one.state, one.value, one.ended, one.failures = "abandoned", ANY, str(self.model.wall), 0
+        expected = self.instances.release(lane_of(*names), str(attempt))
         again, self.again = self.again, self.again and bool(named) and not of_job
         answer = self.call("grab_release", lane_of(*names), attempt, ACT, then="")
         assert (answer and loads(answer)) == (expected and loads(expected))
@@ -202,7 +106,7 @@ class Grabbing(Beside):
 
     @act(2, names=INSTANCES)
     def look(self, names: tuple[str, str]) -> None:
-        one, state = self.read(*names)
+        one, state = self.instances.read(lane_of(*names))
         answer = self.call("grab_look", lane_of(*names))
         assert told_alike(answer, one.told(state)), f"should be {one.told(state)}, is {answer}"
 

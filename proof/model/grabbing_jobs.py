@@ -6,7 +6,8 @@ from typing import Any
 
 from proof.model import asks
 from proof.model.beside import ACT, Taking
-from proof.model.grabbing import ANY, INSTANCES, PICK, Grabbing, Instance, lane_of, told_alike
+from proof.model.grabbing import INSTANCES, PICK, Grabbing, lane_of
+from proof.model.instances import ANY, Instance, told_alike
 from proof.model.record import Job
 from proof.model.steps import act
 
@@ -28,9 +29,9 @@ class GrabbingJobs(Grabbing):
 
     def look_at_all(self) -> None:
         """What became of jobs stands in their instances."""
-        for names, one in self.instances.items():
+        for lane, one in self.instances.items():
             job = self.model.jobs.get(one.job)
-            if job and one.state == "running" and not one.token and self.of_jobs.get(job.id) == names:
+            if job and one.state == "running" and not one.token and lane_of(*self.of_jobs.get(job.id, ("", ""))) == lane:
                 self._follow(one, job)
         super().look_at_all()
 
@@ -65,7 +66,7 @@ class GrabbingJobs(Grabbing):
             job_id or self.new("j"), (lane_of(*names),), 0, self.model.wall, "", **asks.FLAVOURS[flavour],
             max_attempts=2, key=names[0], grab={"instance": names[1], "keep_instance": KEEP / 1000},
         )  # fmt: skip
-        one, state = self.read(*names)
+        one, state = self.instances.read(lane_of(*names))
         again, self.again = self.again, False
         if ask.name not in self.model.jobs and state in ("running", "complete"):
             outcome = "duplicate" if one.job == ask.name else "lost"
@@ -74,7 +75,7 @@ class GrabbingJobs(Grabbing):
             new = ask.name not in self.model.jobs
             expected = list(self.model.submit(ask.job, "queue"))
             if new:
-                one = self.instances[names] = self._new(ask.name, one, state)
+                one = self.instances[lane_of(*names)] = self._new(ask.name, one, state)
                 state = "running"
                 self.of_jobs[ask.name] = names
         for _ in range(2 if again else 1):
@@ -103,11 +104,11 @@ class GrabbingJobs(Grabbing):
         job = self.model.jobs.get(name)
         if job and job.over and job.state != "succeeded":
             names = self.of_jobs[name]
-            one, state = self.read(*names)
+            one, state = self.instances.read(lane_of(*names))
             if state in ("running", "complete"):
                 assert self.call("job_retry", name, ACT, "back") == job.state
                 return
-            self.instances[names] = self._new(name, one, state)
+            self.instances[lane_of(*names)] = self._new(name, one, state)
         assert self.call("job_retry", name, ACT, "back") == self.model.retry(name, "back")
 
     @act(2, pick=PICK)

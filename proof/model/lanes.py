@@ -16,13 +16,16 @@ SILENT = 3_000
 
 @dataclass(eq=False)
 class Node:
-    """`classes`: those it may take from; `work`: runner -> [token, deadline, id]; `lapse`: when that is forgotten."""
+    """`app`: whose it is; `classes`: those it may take from; `work`: runner -> [token, deadline, id]; `lapse`: when that
+    is forgotten.
+    """
 
     name: str
     queues: frozenset[str]
     tasks: frozenset[str]
     labels: frozenset[str] = frozenset()
     incarnation: str = ""
+    app: str = "shop"
     alive: int = 0
     ending: bool = False
     drained: bool = False
@@ -35,7 +38,7 @@ class Node:
 
     def serves(self, kind: str) -> bool:
         app, queue, *labels = kind.split("\n")
-        return app in ("", "shop") and queue in self.queues and self.labels.issuperset(labels)
+        return app in ("", self.app) and queue in self.queues and self.labels.issuperset(labels)
 
 
 class Lanes:
@@ -43,7 +46,7 @@ class Lanes:
         self.wall = self.now = self.uptime = self.last = self.noted = BEGINNING
         self.away, self.gap = 0, GAP
         self.sequence = self.fronts = 0
-        self.fence, self.begins = 0, True
+        self.fence, self.begins, self.micros = 0, True, 0
         self.jobs: dict[str, Job] = {}
         self.alias: dict[str, str] = {}
         self.paused: set[str] = set()
@@ -107,7 +110,7 @@ class Lanes:
 
     def next_fence(self) -> int:
         ahead, space = (MARGIN, SPACE) if self.begins else (0, 1)
-        self.fence, self.begins = max(self.fence + space, self.now * 1000 + ahead), False
+        self.fence, self.begins = max(self.fence + space, self.now * 1000 + self.micros + ahead), False
         return self.fence
 
     def next_order(self, priority: int, to: str = "back") -> tuple[int, int]:
@@ -252,6 +255,10 @@ class Lanes:
         """The server's clock goes on, or back; then somebody takes a step. Locks and records lapse."""
         self.wall += ms
         self._count(ms)
+        self.lapse()
+
+    def lapse(self) -> None:
+        """Redis forgets what it was to keep so long."""
         self.locks = {key: lock for key, lock in self.locks.items() if lock[1] > self.now}
         self.condemned = {token: till for token, till in self.condemned.items() if till > self.wall}
         for job in [job for job in self.jobs.values() if job.over and job.kept_until <= self.wall]:

@@ -67,7 +67,7 @@ class Machine(Beside):
         for flavour in flavours:
             asked |= asks.FLAVOURS[flavour]
         if asked.get("when_busy") == "skip" and len(keys) > 1 and pick % 3 == 0:
-            asked["when_busy"] = "skip last"
+            asked["when_busy"] = f"skip {len(keys)}"
         parent = self.any_job(pick, "running", "parked") if pick % 4 else self.any_job(pick)
         ask = asks.Ask(self.new("j"), keys, priority, self.model.wall, parent, **asked)
         self._submit(ask.job, ask.args, ask.busy, ask.room)

@@ -185,10 +185,10 @@ class Model(Sweeps):
 
     # Notices
 
-    def notices(self) -> list[tuple[str, int]]:
+    def notices(self, most: int = 100) -> list[tuple[str, int]]:
         """(id, how often it was offered) of each."""
         found = []
-        for _, name in sorted((at, name) for name, at in self.owed.items() if at <= self.now):
+        for _, name in sorted((at, name) for name, at in self.owed.items() if at <= self.now)[:most]:
             if job := self.jobs.get(name):
                 pause = min(30_000 * 2**job.offers, 600_000)
                 self.owed[name], job.kept = self.now + pause, max(job.kept, self.wall + pause + 3_600_000)

@@ -22,7 +22,7 @@ class Job:
 
     `span`: `expires` and `not_before` are so long from its submit; else people named them, by the wall clock.
     `alone`: exclusive. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
-    `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
+    `fair`: its group, as its submit names it. `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
     added it; `sealed`: its batch is under way. `awaits`: a token, and whom the code under it waits for; `seen`: when a
     waiter asked last, which is `nested` where it holds others.
     """
@@ -55,6 +55,7 @@ class Job:
     sealed: bool = False
     move: str = ""
     replaces: bool = False
+    fair: str = ""
 
     state: str = "waiting"
     token: str = ""
@@ -102,8 +103,9 @@ class Job:
 
     @property
     def group(self) -> str:
-        """Ready jobs are taken in turns between groups: what the first key begins with."""
-        return self.keys[0].rpartition("/")[0]
+        """Ready jobs are taken in turns between groups: what was asked for, else what the first key begins with."""
+        first, slash, _ = self.keys[0].partition("/")
+        return self.fair or (first if slash else "")
 
     @property
     def lined(self) -> bool:

@@ -126,6 +126,9 @@ def run(argv: list[str]) -> None:
     """As `python -m …`, `python -c …` or `python FILE …`, and shown so."""
     show(sys.executable, *argv)
     sys.path[:] = ["", *_named(), *(place for place in sys.path if place not in NAMED)]
+    for place in _named():
+        if place not in NAMED and (site := Path(place) / "sitecustomize.py").exists():
+            runpy.run_path(str(site))
     kind, what, *rest = argv if argv[0] in ("-m", "-c") else (argv[0], "")
     if kind == "-m":
         sys.argv[:] = [what, *rest]

@@ -332,8 +332,10 @@ class AskedOfGrabs(GrabbingJobs):
 
     def look_at_all(self) -> None:
         super().look_at_all()
-        for key in {key for key, _ in self.instances}:
-            running = {(*names,) for names in self.instances if names[0] == key and self.read(*names)[1] == "running"}
+        names = {lane: tuple(lane.split("\x1f")[1:]) for lane in self.instances}
+        for key in {key for key, _ in names.values()}:
+            lanes = [lane for lane in names if names[lane][0] == key]
+            running = {names[lane] for lane in lanes if self.instances.read(lane)[1] == "running"}
             why = why_lane(Snapshot(self.lanes), key)
             named = {each[1:] for each in said(why) if each[0] == "running.grab" and each[1] == key}
             assert named == running, why
