@@ -254,7 +254,7 @@ class Lanes:
     def jump(self, ms: int) -> None:
         """The server's clock goes on, or back; then somebody takes a step. Locks and records lapse."""
         self.wall += ms
-        self._count(ms)
+        self.pass_by(ms)
         self.lapse()
 
     def lapse(self) -> None:
@@ -267,7 +267,7 @@ class Lanes:
             if node.lapse is not None and node.lapse <= self.wall:
                 node.work, node.lapse = {}, None
 
-    def _count(self, ms: int) -> None:
+    def pass_by(self, ms: int) -> None:
         """The installation's clock never goes back. A silence counts little for leases, and holders may come back."""
         passed = self.now + ms - self.last
         self.now = max(self.now + ms, self.last)

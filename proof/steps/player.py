@@ -1,0 +1,545 @@
+"""Plays the recorded steps of an installation into the model, which says what each must answer.
+
+A handler has the name of the step, and gets its arguments. It returns the reply; what the model does not know of it is
+ANY. Bells are not predicted: which node is rung is a matter of load.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from json import loads
+from typing import Any
+
+from proof.model.instances import Instances, told_alike
+from proof.model.lanes import Node
+from proof.model.operators import Model
+from proof.model.record import Job
+from proof.steps import asked
+from proof.steps.asked import Unknown
+from proof.steps.recording import Step
+from proof.steps.schedules import Schedules
+
+
+class Anything:
+    """Any part of a reply."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+ANY = Anything()
+OFFERED, REPEATED = 30_000, 2_000  # ms until a trouble is offered again, and a bell is rung again
+
+
+class Deviation(Exception):
+    """A step did what the model does not."""
+
+
+class Nodes(dict[str, Node]):
+    """One that nobody registered serves nothing."""
+
+    def __missing__(self, name: str) -> Node:
+        self[name] = Node(name, frozenset(), frozenset())
+        return self[name]
+
+
+class Player:
+    """One installation, from an empty store on. `played`, `read`: how many steps were predicted, and which only read
+    and were not.
+    """
+
+    def __init__(self) -> None:
+        self.model = Model()
+        self.model.nodes = Nodes()
+        self.instances = Instances(self.model)
+        self.schedules = Schedules()
+        self.life = ""
+        self.wall = 0
+        self.fields: dict[str, dict[str, str]] = {}
+        self.begun: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
+        self.troubles: dict[str, tuple[int, bool]] = {}
+        self.revoked: set[str] = set()
+        self.bells: set[str] = set()
+        self.void: dict[str, int] = {}
+        self.swept = 0
+
+    def play(self, step: Step) -> None:
+        """Raises Deviation, or Unknown if the model has no such step."""
+        handler: Callable[..., Any] | None = getattr(self, step.name, None)
+        if handler is None:
+            raise Unknown(step.name)
+        if step.error:
+            raise Deviation(f"{step.name} failed: {step.error}")
+        self._go_to(step)
+        self.schedules.now, self.schedules.wall = self.model.now, self.model.wall
+        before = {name: (job.state, job.rollback) for name, job in self.model.jobs.items() if not job.over}
+        faults = self.model.counts["faults"]
+        expected = _text(handler(*step.args))
+        self._note_troubles(before, self.model.counts["faults"] > faults)
+        if expected != self.told:
+            raise Deviation(f"it should answer {expected}, and answers {self.told}")
+
+    def _go_to(self, step: Step) -> None:
+        """The time of a step, and the server that does it."""
+        model = self.model
+        self.told = _listed(step.reply[0]) if step.reply else None
+        if step.life != self.life:
+            self.life, model.begins = step.life, True
+        model.wall = step.begun // 1000
+        model.lapse()
+        if step.time is None:
+            return
+        at, model.micros = divmod(step.time, 1000)
+        if not self.wall:  # the clocks of an installation begin with its first step
+            self.wall = model.now = model.uptime = model.last = model.noted = at
+        model.pass_by(at - self.wall)
+        model.wall = self.wall = at
+        model.lapse()
+
+    # Clients
+
+    def job_submit(self, name: str, keys: str, busy: str, priority: str, start: str, room: str, *words: str) -> Any:
+        job, fields = asked.job(name, keys, priority, start, words)
+        if "grab" in fields or name in self.revoked:
+            raise Unknown("a job with an instance" if "grab" in fields else "a job that was revoked before")
+        if name not in self.model.jobs and name not in self.model.alias:
+            self.fields[name] = fields
+        return list(self.model.submit(job, busy, int(room) if room else None))
+
+    def job_cancel(self, name: str, act: str, unbegun: str = "") -> Any:
+        if unbegun == "1":
+            raise Unknown("a cancel of what has not begun")
+        return self.model.cancel(name)
+
+    def jobs_named(self, ttl: str, *names: str) -> Any:
+        known = [name for name in names if name in self.model.jobs or name in self.model.alias]
+        self.revoked.update({*names} - {*known})
+        return known
+
+    def job_retry(self, name: str, act: str, to: str) -> Any:
+        return self.model.retry(name, to)
+
+    def job_move(self, name: str, priority: str, to: str, act: str, token: str) -> Any:
+        return list(self.model.move(name, int(priority) if priority else None, to, token))
+
+    def job_await(self, other: str, *holders: str) -> Any:
+        return "" if self.model.await_job(other, _twos(holders)) else ANY
+
+    def counts_read(self) -> Any:
+        found = {name: str(number) for name, number in self.model.counted().items()}
+        if self.told is not None and asked.pairs(self.told) == found:
+            return self.told
+        return found
+
+    def ready_read(self, after: str, most: str) -> Any:
+        kinds: dict[tuple[str, str], int] = defaultdict(int)
+        for job in self.model.jobs.values():
+            if job.state == "ready" and job.place:
+                kinds[job.place.task, job.place.kind] += 1
+        if after:
+            raise Unknown("a second page of ready jobs")
+        return [[task, kind, number, ANY] for (task, kind), number in sorted(kinds.items())][: int(most)]
+
+    def jobs_read(self, names: str, *ids: str) -> Any:
+        wanted = names.split("\n")
+        return [[self._field(self.model.jobs[one], name) for name in wanted] if one in self.model.jobs else ANY for one in ids]
+
+    def _field(self, job: Job, name: str) -> Any:
+        if name == "state":
+            return job.state
+        if name == "keys":
+            return "\n".join(job.keys)
+        return job.place.task if name == "task" and job.place else ANY
+
+    def notices_take(self, app: str, most: str) -> Any:
+        return [list(one) for one in self.model.notices(int(most))]
+
+    def notices_sent(self, app: str, *names: str) -> Any:
+        return self.model.told(list(names))
+
+    # Runners
+
+    def runner_take(self, node: str, incarnation: str, runner: str, bell: str, token: str, ttl: str) -> Any:
+        known, fresh = self.model.nodes[node], bell not in self.bells
+        if known.incarnation and known.incarnation != incarnation:
+            return None
+        self.bells.add(bell)
+        held = known.work.get(runner, ("",))[0]
+        if held == token:
+            return self._claimed(self.model.jobs[known.work[runner][2]])
+        if held or not fresh:
+            return None
+        if self.told is None and int(bell.partition("-")[0]) <= self.void.get(node, 0):
+            return None
+        return self._taken(known, runner, token, int(ttl), {*self.model.queued()}, {*known.classes})
+
+    def _taken(self, node: Node, runner: str, token: str, ttl: int, queued: set[str], classes: set[str]) -> Any:
+        """A job that the model may give, too; `queued`, `classes`: what was ready, and what the node knew, before."""
+        model, given = self.model, self.told_job
+        while dead := self._passed_over(node, given):
+            model.pass_over(dead)
+        late = {name for name in model.queued() if name not in queued}
+        late.update(name for kind in {*model.queues} - classes for group in model.queues[kind].values() for name in group)
+        try:
+            job = model.take(node, runner, token, ttl, given, late)
+        except (AssertionError, KeyError) as error:
+            raise Deviation(f"{node.name} takes {given}: {error}") from error
+        return self._claimed(job) if job else None
+
+    def _passed_over(self, node: Node, given: str | None) -> str | None:
+        """One whose time to start is over, in front of the one that was given."""
+        for kind in node.classes:
+            name = self.model.next_of(node, kind)
+            if name and name != given and self.model.stale(name):
+                return name
+        return None
+
+    @property
+    def told_job(self) -> str | None:
+        """The job that was given, by the reply to a claim or to the end of one."""
+        claim = self.told[2] if self.told and self.told[0] in ("accepted", "shared", "lost") else self.told
+        return str(claim[0]) if claim else None
+
+    def _claimed(self, job: Job) -> list[Any]:
+        place, fields = job.place, self.fields[job.id]
+        assert place
+        limits = (job.max_attempts, job.max_losses, ANY, job.lifetime, job.keep_success, job.keep_failure)
+        told = self.told[2] if self.told[0] in ("accepted", "shared", "lost") else self.told
+        alike = [number in (str(ours), ours) for number, ours in zip(told[7].split(), limits, strict=True)]
+        return [
+            job.id, "\n".join(job.keys), place.task, fields["spec"], job.attempt, job.losses or Either(None, "0"),
+            job.fence, told[7] if all(alike) else limits, ANY, place.kind, ANY, ANY, ANY,
+        ]  # fmt: skip
+
+    def job_finish(
+        self, name: str, token: str, outcome: str, detail: str, delay: str, most: str, kind: str, task: str, limit: str,
+        node: str, runner: str, following: str, ttl: str,
+    ) -> Any:  # fmt: skip
+        if outcome == "replaced":
+            raise Unknown("steps in place of a step")
+        model, job, known = self.model, self.model.jobs.get(name), self.model.nodes[node]
+        plain = bool(job and job.token == token and job.state == "running" and outcome == "succeeded")
+        self._is_next(job, token, outcome, (kind, task, limit))
+        queued, classes = {*model.queued()}, {*known.classes}
+        ids = _ids(detail) if outcome == "parked" else ()
+        model.tell_after = 5_000
+        verdict, state = model.finish(name, token, outcome, int(delay), int(most) if most else None, ids)
+        model.tell_after = 0
+        if verdict == "deadlock":
+            return [verdict, ANY, None]
+        if verdict == "accepted" and self.told[0] == "shared":
+            verdict = "shared" if name in self.model.alias.values() else verdict
+        held = known.work.get(runner, ("",))[0]
+        given = None
+        if not following or verdict == "condemned":
+            if held == token:
+                del known.work[runner]
+        elif held == following:
+            given = self._claimed(model.jobs[known.work[runner][2]])
+        elif held == token or (plain and self.told[2]):
+            given = self._taken(known, runner, following, int(ttl), queued, classes)
+        return [verdict, state, given]
+
+    def _is_next(self, job: Job | None, token: str, outcome: str, named: tuple[str, str, str]) -> None:
+        """A step that follows is one that the submit named."""
+        if outcome == "step" and job and job.token == token and not job.over:
+            place = job.left[0]
+            if (place.kind, place.task, str(place.limit)) != named:
+                raise Unknown(f"a next step {named} where {place} was asked for")
+
+    # Wardens
+
+    def job_lose(self, name: str, token: str, how: str, detail: str, delay: str) -> Any:
+        return self.model.lost(name, token, how, int(delay or 0))
+
+    def job_progress(self, name: str, token: str, progress: str) -> Any:
+        job = self.model.jobs.get(name)
+        return int(bool(job and job.token == token and not self.model.faded(job)))
+
+    def lease_renew(self, ttl: str, *words: str) -> Any:
+        return [self.model.renew(name, token, int(ttl)) for name, token in _twos(words)]
+
+    def runner_condemn(self, node: str, runner: str, token: str, name: str) -> Any:
+        return self.model.condemn(self.model.nodes[node], runner, token, name)
+
+    def work_drop(self, node: str, runner: str, token: str) -> Any:
+        return self.model.drop(self.model.nodes[node], runner, token)
+
+    def sweep(self, interval: str, gap: str, until: str = "") -> Any:
+        now = self.model.now
+        if 0 <= now - self.swept < int(interval) or (until and now > int(until)):
+            return [0, [], [], 0, 0]
+        self.swept = now
+        lost, gone = self.model.sweep(int(gap))
+        for node in gone:
+            self.void[node] = now
+        return [1, lost, gone, len(self.model.due_sorters()), 0]
+
+    def trouble_take(self, app: str) -> Any:
+        due = sorted((at, text) for text, (at, _) in self.troubles.items() if at <= self.model.now)
+        for _, text in due:
+            if text == self.told:
+                self.troubles[text] = self.model.now + OFFERED, True
+                return text
+            if not self.troubles[text][1]:  # one that was offered before may have been told of, and removed
+                return text
+        return None
+
+    def _note_troubles(self, before: dict[str, tuple[str, str]], faults: bool) -> None:
+        for name, (state, rollback) in before.items():
+            job = self.model.jobs.get(name)
+            if not job or not job.place or (job.state, job.rollback) == (state, rollback):
+                continue
+            kinds = {"failed": "failed", "rolled_back": "failed", "held": "held"}
+            found = [kinds[job.state]] if job.state in kinds and job.state != state else []
+            found += ["double_fault"] if faults and job.rollback == "failed" != rollback else []
+            for kind in found:
+                self.troubles[f"{kind} {self.model.now} {name}"] = self.model.now, False
+
+    # Parked jobs
+
+    def child_began(self, parent: str, child: str, fence: str, node: str, incarnation: str) -> Any:
+        noted, _, life = self.begun[parent].get(child, (-1, "", "-"))
+        if noted > int(fence) or (noted == int(fence) and not life):
+            return -1
+        job = self.model.jobs.get(parent)
+        if not job or job.over:
+            return 0
+        self.begun[parent][child] = int(fence), node, incarnation
+        return 1
+
+    def children_over(self, parent: str, *children: str) -> Any:
+        for child in {*children} & self.begun[parent].keys():
+            self.begun[parent][child] = self.begun[parent][child][0], "", ""
+        return 0
+
+    def child_ended(self, parent: str, child: str) -> Any:
+        if self.begun[parent].get(child, (0, "", ""))[2]:
+            del self.begun[parent][child]
+        return self.model.child_ended(parent)
+
+    def children_lost(self, parent: str, *children: str) -> Any:
+        lost = []
+        for child in children:
+            _, name, life = self.begun[parent].get(child, (0, "", ""))
+            node = self.model.nodes[name]
+            gone = node.gone[0] == life and node.gone[1] > self.model.wall
+            if life and (gone or node.incarnation not in ("", life)):
+                lost.append(child)
+        return lost
+
+    def parked_take(self, app: str, pause: str) -> Any:
+        return [[name, last, ANY, what] for name, last, what in self.model.parked(int(pause))]
+
+    def job_unpark(
+        self, name: str, last: str, outcome: str, detail: str, delay: str, most: str, kind: str, task: str, limit: str
+    ) -> Any:
+        if outcome == "replaced" or most:
+            raise Unknown("an end of sub-results with a bound, or with other steps")
+        job = self.model.jobs.get(name)
+        self._is_next(job, "" if job and job.last == last else "-", outcome, (kind, task, limit))
+        return self.model.unpark(name, last, outcome, int(delay or 0))
+
+    # Locks in plain code, and grabs
+
+    def lock_take(self, name: str, key: str, busy: str, token: str, ttl: str, lifetime: str, *words: str) -> Any:
+        holders = _twos(words)
+        answer = self.model.submit(job := asked.lock(name, key, token, ttl, lifetime), busy)
+        if answer.outcome == "queued" and holders and not self.model.nest(job, holders):
+            return ["deadlock", -1, ANY, ""]
+        return list(answer)
+
+    def lock_wait(self, name: str) -> Any:
+        job = self.model.jobs.get(name)
+        if not job:
+            return ["", ""]
+        if job.state == "waiting":
+            job.seen = self.model.uptime
+            for key in job.keys:
+                self.model.end_lapsed(key)
+        if job.state == "running":
+            self.model.begin(job)
+        if job.nested and job.state == "waiting" and not self.model.stays(job):
+            return ["deadlock", ANY]
+        return [job.state, job.fence or ""]
+
+    def lock_release(self, name: str, token: str) -> Any:
+        job = self.model.jobs.get(name)
+        if not job or job.token != token:
+            return "lost"
+        if not job.over:
+            self.model.leave(job, "succeeded")
+        return "released" if job.state == "succeeded" else "lost"
+
+    def grab_take(
+        self, lane: str, name: str, token: str, ttl: str, lifetime: str, keep: str, attempts: str, about: str
+    ) -> Any:
+        lock = asked.lock(name, lane, token, ttl, lifetime)
+        return self._grabbed(self.instances.take(lane, lock, int(keep), int(attempts), about))
+
+    def grab_end(self, lane: str, name: str, token: str, state: str, keep: str, value: str) -> Any:
+        return self.instances.end(lane, name, token, state, int(keep), value)
+
+    def grab_release(self, lane: str, attempt: str, act: str) -> Any:
+        return self.instances.release(lane, attempt)
+
+    def grab_look(self, lane: str) -> Any:
+        one, state = self.instances.read(lane)
+        return self._grabbed(one.told(state))
+
+    def _grabbed(self, expected: list[str]) -> list[str]:
+        """The earlier winners are JSON."""
+        return self.told if told_alike(self.told, expected) else expected
+
+    # Operators
+
+    def lane_limit(self, key: str, limit: str, act: str) -> Any:
+        return self.model.set_limit(key, int(limit))
+
+    def lane_pause(self, key: str, act: str) -> Any:
+        return self.model.pause(key)
+
+    def lane_resume(self, key: str, act: str) -> Any:
+        return self.model.resume(key)
+
+    def lane_release(self, key: str, act: str, holder: str) -> Any:
+        return self.model.release(key, holder)
+
+    # Nodes
+
+    def node_register(self, name: str, incarnation: str, ttl: str, about: str, serves: str, tasks: str) -> Any:
+        node = self.model.nodes[name]
+        other = node.incarnation or (node.gone[0] if node.gone[1] > self.model.wall else "")
+        if not (other and other != incarnation and node.alive > self.model.uptime):
+            asked.serve(node, about, serves, tasks)
+        if other != incarnation:
+            self.void[name] = self.model.now
+        return self.model.register(name, incarnation, int(ttl))
+
+    def node_beat(self, name: str, incarnation: str, ttl: str, times: str, measures: str, *words: str) -> Any:
+        model, node, fields = self.model, self.model.nodes[name], asked.pairs(words)
+        ending = fields["ending"] == "1" if "ending" in fields else node.ending
+        if model.beat(name, incarnation, int(ttl), ending) == "unknown":
+            return ["unknown", [], -1, 0, 0, 0, 0]
+        if not any(model.queues[kind] for kind in node.classes):
+            self.void[name] = model.now  # its bells that are due are for nothing
+        return ["alive", ANY, ANY, self._due(), len(node.work), model.now - self.swept, model.now]
+
+    def _due(self) -> Any:
+        """Has an errand work? One that was told of a trouble takes it away, which no step tells."""
+        model = self.model
+        if any(at <= model.now for at in (*model.owed.values(), *model.looks.values())):
+            return 1
+        new = [known for at, known in self.troubles.values() if at <= model.now]
+        return ANY if all(new) and new else int(bool(new))
+
+    def node_leave(self, name: str, incarnation: str, lost: str = "") -> Any:
+        node = self.model.nodes[name]
+        if not incarnation or node.incarnation != incarnation:
+            return 0
+        if lost:
+            self.model.note_loss(node, loads(lost))
+        self.model.forget(node)
+        self.void[name] = self.model.now
+        return 1
+
+    def node_drain(self, name: str, on: str, act: str) -> Any:
+        return self.model.drain(name, on == "1")
+
+    # Sorters
+
+    def sorter_add(
+        self, name: str, keys: str, sorter: str, sort_key: str, idle: str, longest: str, token: str, priority: str,
+        start: str, path: str, identity: str, act: str, *words: str,
+    ) -> Any:  # fmt: skip
+        job, fields = asked.job(name, keys, priority, start, words)
+        if name not in self.model.jobs and name not in self.model.alias:
+            self.fields[name] = fields
+        job.sorter, job.sort_key, job.asked = sorter, sort_key, token
+        return self.model.add(job, int(idle), int(longest), path, identity)
+
+    def sorter_hasten(self, sorter: str, act: str) -> Any:
+        return self.model.hasten(sorter)
+
+    def sorter_flush(self, most: str) -> Any:
+        return self.model.flush(int(most))
+
+    def sorter_forget(self, sorter: str, *words: str) -> Any:
+        return self.model.forget_files(sorter, asked.pairs(words))
+
+    # Schedules
+
+    def entry_put(self, name: str, text: str, hash: str, due: str, about: str, act: str) -> Any:
+        return self.schedules.put(name, text, hash)
+
+    def entry_remove(self, name: str, act: str) -> Any:
+        return self.schedules.remove(name)
+
+    def entries_read(self, since: str, cursor: str) -> Any:
+        return self.schedules.read(since, cursor, self.told)
+
+    def schedule_follow(self, source: str, version: str, before: str, lapse: str, entries: str, *fours: str) -> Any:
+        return self.schedules.follow(source, version, before, int(lapse), entries, list(fours))
+
+    def tick_take(
+        self, name: str, hash: str, other: str, instant: str, former: str, due: str, token: str, lease: str, word: str,
+        missed: str, wanted: str, beat: str, most: str, *job: str,
+    ) -> Any:  # fmt: skip
+        def submit() -> str:
+            return str(self.job_submit(*job)[0])
+
+        return self.schedules.take(name, hash, other, instant, former, token, int(lease), word, bool(job), submit)
+
+    def tick_done(self, name: str, instant: str, token: str, *about: str) -> Any:
+        return self.schedules.done(name, instant, token)
+
+    # Clocks
+
+    def clock_read(self) -> Any:
+        return [self.model.now, self.model.wall, self.model.uptime]
+
+    def fence_next(self) -> Any:
+        return self.model.next_fence()
+
+
+class Either:
+    """One of these."""
+
+    def __init__(self, *these: Any) -> None:
+        self.these = these
+
+    def __eq__(self, other: object) -> bool:
+        return other in self.these
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return " or ".join(map(repr, self.these))
+
+
+def _twos(words: Sequence[str]) -> list[tuple[str, str]]:
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _ids(handles: str) -> tuple[str, ...]:
+    return tuple(one for one in loads(handles)["ids"] if one)
+
+
+def _text(value: Any) -> Any:
+    """Numbers as the recording has them."""
+    if isinstance(value, list | tuple):
+        return [_text(one) for one in value]
+    return str(int(value)) if isinstance(value, int) else value
+
+
+def _listed(value: Any) -> Any:
+    """An empty list of Lua is an empty object of JSON."""
+    if value == {}:
+        return []
+    return [_listed(one) for one in value] if isinstance(value, list) else value
