@@ -16,6 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
 from coordinator import StoreUnavailable, UnknownJob
 from coordinator.jobs.record import TERMINAL
 from proof import LEASE
@@ -23,7 +27,8 @@ from proof.checkers import NOTHING, Wrong, judge
 from proof.documents import final
 from proof.history import History
 from proof.nemesis import Nemesis
-from proof.steps.recording import recorded
+from proof.steps.conformance import Held, hold
+from proof.steps.recording import Recording, recorded
 from proof.witness import Witness
 from proof.world import TICKS, World
 from tasks.batches import Items
@@ -36,6 +41,9 @@ EVENT = "Checked"  # that the component adds to each item
 T = TypeVar("T")
 REQUESTS, PAUSE = 120, 0.15  # of a client, and s between two
 RAGE, LEAST = 30.0, 20  # s, and faults
+LOOK = 2.0  # s, between two looks at all keys
+STEPS = "steps.json.xz"
+PLAYED = ("{proof}:",)  # installations whose steps are held against the model
 PATIENCE = 60.0  # s without progress after which what is open is stuck
 
 
@@ -44,6 +52,7 @@ class Verdict:
     seed: int
     history: History
     wrong: dict[str, list[Wrong]]
+    held: list[Held]
     seconds: float
 
     @property
@@ -57,6 +66,10 @@ class Verdict:
         red = ", ".join(f"{name} {len(found)}" for name, found in self.wrong.items() if found)
         ways = Counter(fault.way for fault in history.faults)
         counts = {**dict(sorted(ways.items())), "jobs": len(_submitted(history)), "runs": len(history.runs)}
+        counts["steps"], counts["unheld"] = (
+            sum(one.steps for one in self.held),
+            sum(one.unknown.total() for one in self.held),
+        )
         counts["refused"] = sum(event.value["outcome"] == "refused" for event in history.of("write"))
         about = str(self.seed), history.about["commit"], "+".join(history.about["world"])
         what = " ".join(f"{name} {number}" for name, number in counts.items())
@@ -66,9 +79,10 @@ class Verdict:
 def run(seed: int, folder: Path) -> Verdict:
     """Play a seed. Its history lies in `folder`/history.json."""
     began = time.monotonic()
+    recording = Recording()
     with recorded(), World(folder, seed, REQUESTS, PAUSE) as world:
-        witness = world.witness
-        with _Pulse(witness):
+        witness, watch = world.witness, _Watch(world, recording)
+        with _Pulse(witness), watch:
             world.begin()
             Nemesis(world, witness, seed).rage(RAGE, LEAST)
             _settle(world, witness)
@@ -77,8 +91,40 @@ def run(seed: int, folder: Path) -> Verdict:
             "lease": LEASE, "faults": dict(Counter(one.name for one in History.heard(witness.lines(), {}).faults)),
         }  # fmt: skip
         history = History.heard(witness.lines(), about)
+        recording.read_logs(world.logs_of_store())
     history.save(folder / "history.json")
-    return Verdict(seed, history, judge(history, all_look=True), time.monotonic() - began)
+    recording.save(folder / STEPS)
+    wrong = judge(history, all_look=True)
+    held = [hold(recording, prefix) for prefix in PLAYED]
+    wrong["as_the_model"] = [Wrong(-1, text) for one in held for text in one.wrong]
+    return Verdict(seed, history, wrong, held, time.monotonic() - began)
+
+
+class _Watch(threading.Thread):
+    """Looks at all keys now and then, and once more at the end."""
+
+    def __init__(self, world: World, recording: Recording) -> None:
+        super().__init__(daemon=True)
+        self._world, self._recording, self._over = world, recording, threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(LOOK):
+            self._look()
+
+    def _look(self) -> None:
+        with suppress(redis.RedisError, OSError, AssertionError):  # of a server that is harmed just now
+            port = self._world.store.port
+            with redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
+                for prefix in PLAYED:
+                    self._recording.look(client, prefix)
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+        self._look()
 
 
 class _Pulse(threading.Thread):

@@ -204,6 +204,10 @@ class World:
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder("fleet").glob("*.log")))
 
+    def logs_of_store(self) -> list[Path]:
+        """Of each server that is, or was, the store."""
+        return [server.log for server in (self.sentinels.servers if self.sentinels else [self._store])]
+
     def deaths(self) -> Iterator[tuple[str, int]]:
         """Which nodes were taken for dead, and when (µs), as the nodes say."""
         said = r"^\[([\d-]+ [\d:]+),(\d+): .*node (\S+) (?:is|was declared) dead"

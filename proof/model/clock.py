@@ -124,7 +124,7 @@ class Clocked(Store):
         return self._once((name, args), lambda: super(Clocked, self).look(name, *args))
 
     def dump(self) -> Dump:
-        return self._once("dump", lambda: Dump(self._client, self.prefix))
+        return self._once("dump", lambda: Dump.of(self._client, self.prefix))
 
     def _once(self, asked: Hashable, ask: Callable[[], T]) -> T:
         if asked not in self._kept:

@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.model import asks
 from proof.model.beside import ACT, TTL, Beside
-from proof.model.instances import Instance, Instances, told_alike
+from proof.model.instances import Instances, told_alike
 from proof.model.steps import act
 
 KEEP = 1_000_000

@@ -31,7 +31,12 @@ class GrabbingJobs(Grabbing):
         """What became of jobs stands in their instances."""
         for lane, one in self.instances.items():
             job = self.model.jobs.get(one.job)
-            if job and one.state == "running" and not one.token and lane_of(*self.of_jobs.get(job.id, ("", ""))) == lane:
+            if (
+                job
+                and one.state == "running"
+                and not one.token
+                and lane_of(*self.of_jobs.get(job.id, ("", ""))) == lane
+            ):
                 self._follow(one, job)
         super().look_at_all()
 

@@ -16,8 +16,8 @@ SILENT = 3_000
 
 @dataclass(eq=False)
 class Node:
-    """`app`: whose it is; `classes`: those it may take from; `work`: runner -> [token, deadline, id]; `lapse`: when that
-    is forgotten.
+    """`app`: whose it is; `classes`: those it may take from; `work`: runner -> [token, deadline, id], which is
+    forgotten at `lapse`.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """All keys of an installation as Redis holds them, in one round trip. Imports nothing of the coordinator."""
 
-from typing import Any
+from typing import Any, Self
 
-_READ = """
+READ = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', KEYS[1] .. '*')) do
   local kind, held = redis.call('TYPE', key).ok, nil
@@ -26,19 +26,23 @@ class Dump:
     `fading`: the names that have a ttl.
     """
 
-    def __init__(self, client: Any, prefix: str) -> None:
+    def __init__(self, rows: list[Any]) -> None:
+        """`rows`: the reply to READ, all bytes made text."""
         self.held: dict[str, Any] = {}
         self.fading: set[str] = set()
         self._kinds: dict[str, dict[str, Any]] = {}
-        for name, kind, ttl, held in client.eval(_READ, 1, prefix):
-            parts = [part.decode() for part in held]
-            text = name.decode()
+        for name, kind, ttl, held in rows:
+            parts, text = [str(part) for part in held], str(name)
             what, colon, rest = text.partition(":")
-            self.held[text] = _whole(_shaped(kind.decode(), parts))
+            self.held[text] = _whole(_shaped(kind, parts))
             if colon:
                 self._kinds.setdefault(what, {})[rest] = self.held[text]
             if ttl >= 0:
                 self.fading.add(text)
+
+    @classmethod
+    def of(cls, client: Any, prefix: str) -> Self:
+        return cls(text_of(client.eval(READ, 1, prefix)))
 
     def under(self, kind: str) -> dict[str, Any]:
         """What is held by the keys `<kind>:<name>`, by name."""
@@ -66,6 +70,13 @@ class Dump:
                 first = queue.index(min(queue))
                 found[name] = queue[first:] + queue[:first]
         return found
+
+
+def text_of(value: Any) -> Any:
+    """All bytes made text."""
+    if isinstance(value, list):
+        return [text_of(one) for one in value]
+    return value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
 
 
 def _shaped(kind: str, parts: list[str]) -> Any:

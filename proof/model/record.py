@@ -21,10 +21,10 @@ class Job:
     times are ms; `order`: lower goes first.
 
     `span`: `expires` and `not_before` are so long from its submit; else people named them, by the wall clock.
-    `alone`: exclusive. `slots`: which lock of each key it holds. `own`: its place while it is rolled back.
-    `fair`: its group, as its submit names it. `unite`: None = everything. `move`: token of who moved it last. Of what a sorter holds: `asked` is the token of who
-    added it; `sealed`: its batch is under way. `awaits`: a token, and whom the code under it waits for; `seen`: when a
-    waiter asked last, which is `nested` where it holds others.
+    `alone`: exclusive. `fair`: its group, as its submit names it. `slots`: which lock of each key it holds. `own`: its
+    place while it is rolled back. `unite`: None = everything. `move`: token of who moved it last. Of what a sorter
+    holds: `asked` is the token of who added it; `sealed`: its batch is under way. `awaits`: a token, and whom the code
+    under it waits for; `seen`: when a waiter asked last, which is `nested` where it holds others.
     """
 
     id: str

@@ -72,12 +72,12 @@ def _step(node: Puppet, chance: Random, states: dict[str, str], held: dict[str, 
         del held[process]
     for job, child in CHILD.items():
         if states[job] == "parked" and states[child] == "succeeded":
-            last = Dump(node.store._client, node.store.prefix).records()[job]["last"]
+            last = Dump.of(node.store._client, node.store.prefix).records()[job]["last"]
             node.store.step("job_unpark", job, last, "succeeded", '"detail"', 0, "", "", "", "")
 
 
 def _seen(node: Puppet) -> Seen:
-    dump = Dump(node.store._client, node.store.prefix)
+    dump = Dump.of(node.store._client, node.store.prefix)
     records, lines = dump.records(), dump.under("line")
     fences = {job: int(records.get(job, {}).get("fence", 0)) for job in KEYS}
     ranks = {fence: rank for rank, fence in enumerate(sorted({0, *fences.values()}))}

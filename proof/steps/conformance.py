@@ -1,4 +1,4 @@
-"""Holds a recording against the model: each answer, and what Redis keeps."""
+"""Holds a recording against the model: each answer, and what Redis keeps whenever somebody looked."""
 
 from __future__ import annotations
 
@@ -7,21 +7,60 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from proof.model.invariants import broken
+from proof.model.mirror import differences
+from proof.model.raw import Dump
 from proof.steps.asked import Unknown
 from proof.steps.player import Deviation, Player
-from proof.steps.recording import Step
+from proof.steps.recording import Look, Recording, Step
 
 
 @dataclass
 class Held:
-    """What became of a recording: `predicted` steps by name, `unknown` ones, and what is `wrong`, a sentence each."""
+    """`predicted`, `unknown`: how many steps of each name; `looks`: how often all keys were compared; `branches`: that
+    were played; `wrong`: a sentence each, and `at`: the state that the first wrong step made, or that was looked at.
+    """
 
     predicted: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
+    looks: int = 0
+    branches: int = 0
     wrong: list[str] = field(default_factory=list)
+    at: str = ""
+
+    def fails(self, state: str, text: str) -> None:
+        self.at = self.at or state
+        self.wrong.append(f"{state or 'an empty store'}: {text}")
+
+    @property
+    def steps(self) -> int:
+        return self.predicted.total() + self.unknown.total()
 
 
-def branches(logs: Iterable[list[Step]]) -> Iterator[list[Step]]:
+def hold(recording: Recording, prefix: str) -> Held:
+    """Play all branches of an installation. A branch ends where the model has lost its way."""
+    held, parts = Held(), list(_branches(recording.steps(prefix)))
+    forks = {part[0].before for part in parts}
+    looks = {look.state: look for look in recording.looks if look.prefix == prefix}
+    known = {"": Player()}
+    while ready := [part for part in parts if part[0].before in known]:
+        for part in ready:
+            parts.remove(part)
+            held.branches += 1
+            player = deepcopy(known[part[0].before])
+            for number, step in enumerate(part):
+                if not _play(step, player, held):
+                    break
+                if step.after in looks and (number + 1 == len(part) or part[number + 1].after != step.after):
+                    _compare(player, looks[step.after], held)
+                if step.after in forks and step.after not in known:
+                    known[step.after] = deepcopy(player)
+    for part in [] if held.wrong else parts:
+        held.fails(part[0].before, f"{len(part)} steps go on from a state that no recorded step made")
+    return held
+
+
+def _branches(logs: Iterable[list[Step]]) -> Iterator[list[Step]]:
     """Steps of one server, each of which begins where the one before it ended."""
     for log in logs:
         part: list[Step] = []
@@ -34,28 +73,22 @@ def branches(logs: Iterable[list[Step]]) -> Iterator[list[Step]]:
             yield part
 
 
-def hold(logs: Iterable[list[Step]]) -> tuple[Held, dict[str, Player]]:
-    """Of one installation; and what the model knew at the end of each branch, by the name of the state."""
-    held, parts = Held(), list(branches(logs))
-    forks = {part[0].before for part in parts}
-    known, ends = {"": Player()}, dict[str, Player]()
-    while ready := [part for part in parts if part[0].before in known]:
-        for part in ready:
-            parts.remove(part)
-            player = deepcopy(known[part[0].before])
-            ends.pop(part[0].before, None)
-            for step in part:
-                try:
-                    player.play(step)
-                    held.predicted[step.name] += 1
-                except Unknown as error:
-                    held.unknown[str(error)] += 1
-                except Deviation as error:
-                    held.wrong.append(f"{step.after}: {step.name}{tuple(step.args)}: {error}")
-                    return held, ends
-                if step.after in forks and step.after not in known:
-                    known[step.after] = deepcopy(player)
-            ends[part[-1].after] = player
-    for part in parts:
-        held.wrong.append(f"{len(part)} steps begin at {part[0].before}, which no step made")
-    return held, ends
+def _play(step: Step, player: Player, held: Held) -> bool:
+    try:
+        player.play(step)
+    except Unknown as error:
+        held.unknown[f"{step.name}: {error}"] += 1
+        return step.before == step.after  # what it wrote is unknown, too
+    except Deviation as error:
+        held.fails(step.after, f"{step.name}{tuple(step.args)} {error}")
+        return False
+    held.predicted[step.name] += 1
+    return True
+
+
+def _compare(player: Player, look: Look, held: Held) -> None:
+    held.looks += 1
+    dump = Dump(look.rows)
+    model = deepcopy(player).at(look.time)
+    for text in (*differences(model, dump), *broken(dump)):
+        held.fails(look.state, text)

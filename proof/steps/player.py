@@ -50,8 +50,9 @@ class Nodes(dict[str, Node]):
 
 
 class Player:
-    """One installation, from an empty store on. `played`, `read`: how many steps were predicted, and which only read
-    and were not.
+    """One installation, from an empty store on. `told`: the recorded answer, for what is not predicted of it; `fields`:
+    of each job, as its submit had them; `bells`: those that were answered; `void`: since when those of a node are for
+    nothing; `troubles`: when each is offered next, and whether it was before.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,8 @@ class Player:
         self.model.nodes = Nodes()
         self.instances = Instances(self.model)
         self.schedules = Schedules()
-        self.life = ""
+        self.told: Any = None
+        self.life = self.term = ""
         self.wall = 0
         self.fields: dict[str, dict[str, str]] = {}
         self.begun: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
@@ -85,12 +87,21 @@ class Player:
         if expected != self.told:
             raise Deviation(f"it should answer {expected}, and answers {self.told}")
 
+    def at(self, micros: int) -> Model:
+        """The model at an instant at which nobody took a step."""
+        self.model.wall = micros // 1000
+        self.model.lapse()
+        return self.model
+
     def _go_to(self, step: Step) -> None:
         """The time of a step, and the server that does it."""
         model = self.model
-        self.told = _listed(step.reply[0]) if step.reply else None
+        self.told = step.reply[0] if step.reply else None
         if step.life != self.life:
-            self.life, model.begins = step.life, True
+            self.life, self.term, model.begins = step.life, "", True
+        for term in step.outside:  # read where another server may have given fences
+            if term.startswith("master_replid") and term != self.term:
+                self.term, model.begins = term, True
         model.wall = step.begun // 1000
         model.lapse()
         if step.time is None:
@@ -148,7 +159,8 @@ class Player:
 
     def jobs_read(self, names: str, *ids: str) -> Any:
         wanted = names.split("\n")
-        return [[self._field(self.model.jobs[one], name) for name in wanted] if one in self.model.jobs else ANY for one in ids]
+        jobs = [self.model.jobs.get(one) for one in ids]
+        return [[self._field(job, name) for name in wanted] if job else ANY for job in jobs]
 
     def _field(self, job: Job, name: str) -> Any:
         if name == "state":
@@ -185,7 +197,8 @@ class Player:
         while dead := self._passed_over(node, given):
             model.pass_over(dead)
         late = {name for name in model.queued() if name not in queued}
-        late.update(name for kind in {*model.queues} - classes for group in model.queues[kind].values() for name in group)
+        new = [model.queues[kind] for kind in {*model.queues} - classes]
+        late.update(name for groups in new for group in groups.values() for name in group)
         try:
             job = model.take(node, runner, token, ttl, given, late)
         except (AssertionError, KeyError) as error:
@@ -536,10 +549,3 @@ def _text(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_text(one) for one in value]
     return str(int(value)) if isinstance(value, int) else value
-
-
-def _listed(value: Any) -> Any:
-    """An empty list of Lua is an empty object of JSON."""
-    if value == {}:
-        return []
-    return [_listed(one) for one in value] if isinstance(value, list) else value

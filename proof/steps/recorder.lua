@@ -1,18 +1,28 @@
 -- Stands before the text of a library: each call of its functions leaves a line in the server's log, which is in the
 -- order of the calls, and outlives what Redis loses. It is `STEP ` and JSON of
--- {life, before, after, function, keys, begun, time, args, reply, error}. life: of this library in this process of the server;
+-- {life, before, after, function, keys, begun, time, args, reply, error, outside}. life: of this library in this process of the server;
 -- before, after: the name of the state, which stands beside the keys of the installation and is lost with them; the
--- same for a function that only reads; begun, time: seconds and µs before it, and as it saw them, where it looked.
+-- same for a function that only reads; begun, time: seconds and µs before it, and as it saw them, where it looked; outside: what the
+-- server answered of others: how many listen to what was published, which process it is.
 local function server() return redis end
 local redis = (function()
-  local life, seen
+  local life, seen, outside
   local found = {}
 
-  local function call(command, ...)
-    local reply = found.call(command, ...)
-    if command == 'TIME' then seen = reply end
+  -- Notes what no step decides: the time, who listens, and which process serves as whose master.
+  local function told(reply, command)
+    if command == 'TIME' then
+      seen = reply
+    elseif command == 'PUBLISH' then
+      outside[#outside + 1] = string.format('%d', reply)
+    elseif command == 'INFO' and type(reply) == 'string' then
+      local process, term = string.match(reply, 'run_id:%x+'), string.match(reply, 'master_replid:%x+')
+      outside[#outside + 1] = process or term or ''
+    end
     return reply
   end
+
+  local function call(...) return told(found.call(...), ...) end
 
   -- Numbers as Redis sends them, all of them as text: cjson would round fences.
   local function sent(value)
@@ -41,7 +51,7 @@ local redis = (function()
         found.call = server().call
         life = table.concat(found.call('TIME'), '.')
       end
-      seen = false
+      seen, outside = false, {}
       local begun = found.call('TIME')
       local state = 'recorded:' .. keys[1]
       local before = found.call('GET', state) or ''
@@ -51,7 +61,7 @@ local redis = (function()
         after = string.format('%d@%s', (tonumber(string.match(before, '^%d+')) or 0) + 1, life)
         found.call('SET', state, after)
       end
-      local line = {life, before, after, name, keys, begun, seen or cjson.null, args, cjson.null, cjson.null}
+      local line = {life, before, after, name, keys, begun, seen or cjson.null, args, cjson.null, cjson.null, outside}
       if good then line[9] = sent(reply) else line[10] = type(reply) == 'table' and reply.err or tostring(reply) end
       write(cjson.encode(line))
       if not good then error(reply, 0) end
@@ -62,7 +72,7 @@ local redis = (function()
 
   return {
     call = call,
-    pcall = function(...) return server().pcall(...) end,
+    pcall = function(...) return told(server().pcall(...), ...) end,
     log = function(...) return server().log(...) end,
     LOG_WARNING = 2,
     register_function = register,

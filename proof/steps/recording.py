@@ -7,15 +7,20 @@ that lacked them, the next step begins at an older state: the steps that were lo
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+import redis
 
 from coordinator.store import library
+from proof.model.raw import READ, text_of
 
 HERE = Path(__file__).parent
 RECORDER = HERE / "sitecustomize.py"
@@ -25,7 +30,8 @@ _LINE = re.compile(rb"^(\d+):[^#\n]*# (?:<lua> )?STEP(\+?) (.*)$", re.MULTILINE)
 class Step(NamedTuple):
     """One call. `life`: of the library in the server's process; `before`, `after`: names of states, alike where it only
     reads, "" = an empty store; `unrung`: its caller rings no bells; `begun`, `time`: µs, before it, and as it saw them,
-    None = it did not look; `reply`: numbers are text; `error`: instead of a reply.
+    None = it did not look; `reply`: numbers are text; `error`: instead of a reply; `outside`: what the server answered
+    of others, in order: how many listen, which process it is.
     """
 
     life: str
@@ -40,6 +46,57 @@ class Step(NamedTuple):
     args: list[str]
     reply: Any
     error: str | None
+    outside: list[str]
+
+
+class Look(NamedTuple):
+    """The keys of an installation, all at once: `rows` as proof/model/raw.py reads them; `time`: µs."""
+
+    state: str
+    prefix: str
+    time: int
+    rows: list[Any]
+
+
+@dataclass
+class Recording:
+    """`logs`: the steps of each server, by its name, in the order in which it did them."""
+
+    logs: dict[str, list[Step]] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)
+
+    def read_logs(self, paths: Iterable[Path]) -> None:
+        self.logs = {str(path): list(steps_of(path.read_bytes())) for path in paths}
+
+    def look(self, client: redis.Redis, prefix: str) -> None:
+        """`client`: decodes nothing."""
+        state, (seconds, micros), rows = client.eval(_LOOK, 1, prefix)
+        self.looks.append(Look(state.decode(), prefix, int(seconds) * 1_000_000 + int(micros), text_of(rows)))
+
+    def save(self, path: Path) -> None:
+        about = {"logs": self.logs, "looks": self.looks}
+        with lzma.open(path, "wt", encoding="utf-8", errors="surrogateescape", preset=1) as out:
+            json.dump(about, out, ensure_ascii=False)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        with lzma.open(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
+            about = json.load(file)
+        logs = {name: [Step(*step) for step in steps] for name, steps in about["logs"].items()}
+        return cls(logs, [Look(*look) for look in about["looks"]])
+
+    def prefixes(self) -> list[str]:
+        return sorted({step.prefix for steps in self.logs.values() for step in steps})
+
+    def steps(self, prefix: str) -> list[list[Step]]:
+        """Of one installation, by server."""
+        return [[step for step in steps if step.prefix == prefix] for steps in self.logs.values()]
+
+
+_LOOK = f"""
+local rows = (function() {READ} end)()
+return {{redis.call('GET', 'recorded:' .. KEYS[1]) or '', redis.call('TIME'), rows}}
+"""
 
 
 @contextmanager
@@ -72,10 +129,18 @@ def steps_of(log: bytes) -> Iterator[Step]:
 
 
 def _step(line: list[Any]) -> Step:
-    life, before, after, function, keys, begun, time, args, reply, error = line
+    life, before, after, function, keys, begun, time, args, reply, error, outside = line
     name, _, digest = function.rpartition("_")
     about = life, before, after, name, digest, keys[0], len(keys) > 1
-    return Step(*about, _micros(begun), _micros(time) if time else None, args or [], reply, error)
+    instant = _micros(time) if time else None
+    return Step(*about, _micros(begun), instant, args or [], listed(reply), error, outside or [])
+
+
+def listed(value: Any) -> Any:
+    """An empty list of Lua is an empty object of JSON."""
+    if value == {}:
+        return []
+    return [listed(one) for one in value] if isinstance(value, list) else value
 
 
 def _micros(time: list[str]) -> int:

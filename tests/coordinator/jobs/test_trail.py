@@ -160,7 +160,7 @@ def far(proxy: Proxy, client_at: ClientAt) -> Coordinator:
 
 
 def whole(coordinator: Coordinator) -> dict[str, Any]:
-    return Dump(coordinator.store._client, coordinator.store.prefix).stable()
+    return Dump.of(coordinator.store._client, coordinator.store.prefix).stable()
 
 
 def told(action: Action) -> tuple[str, str, str, str]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.harness.hand_node import Puppet
 
 
@@ -35,6 +37,15 @@ def test_a_condemned_attempt_may_not_finish_and_its_runner_gets_nothing_more(nod
     assert node.lose(taken, "timed_out") == "failed"
     assert node.finish(taken)[:2] == ("condemned", "")
     assert node.order() == ["other"]
+
+
+@pytest.mark.parametrize("how", ["lost", "handed", "stopped"])
+def test_nothing_is_left_of_the_lifetime_of_a_job_that_went_on_elsewhere_and_succeeded(node: Puppet, how: str) -> None:
+    """A plain job has no rare fields, and so a short way to its end."""
+    node.submit("a", job_id="j", max_lifetime=3600)
+    assert node.lose(node.must_take(), how) == "ready"
+    node.finish(node.must_take())
+    assert node.store.read("ZRANGE", node.store.key("expiry"), 0, -1) == []
 
 
 def test_a_node_that_was_only_silent_keeps_what_its_processes_hold(node: Puppet) -> None:

@@ -257,7 +257,7 @@ function settle.lose(c, id, job, how, detail, delay)
   -- The record keeps the token: until another runner gets the job, the holder may still finish it.
   if how == 'lost' then return count_loss(c, id, job, detail) end
   history.note(c, job, how, detail)
-  settle.put_back(c, id, job, 'token', '', 'attempt', job.attempt - 1)
+  settle.put_back(c, id, job, 'token', '', 'attempt', job.attempt - 1, 'seldom', 1)
   settle.limit_lifetime(c, id, job)
   return 'ready'
 end
