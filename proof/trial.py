@@ -27,7 +27,7 @@ from proof.checkers import NOTHING, Wrong, judge
 from proof.documents import final
 from proof.history import History
 from proof.nemesis import Nemesis
-from proof.steps.conformance import Held, hold
+from proof.steps.conformance import PLAYED, Held, hold
 from proof.steps.recording import Recording, recorded
 from proof.witness import Witness
 from proof.world import TICKS, World
@@ -43,7 +43,6 @@ REQUESTS, PAUSE = 120, 0.15  # of a client, and s between two
 RAGE, LEAST = 30.0, 20  # s, and faults
 LOOK = 2.0  # s, between two looks at all keys
 STEPS = "steps.json.xz"
-PLAYED = ("{proof}:",)  # installations whose steps are held against the model
 PATIENCE = 60.0  # s without progress after which what is open is stuck
 
 

@@ -14,6 +14,9 @@ from proof.steps.asked import Unknown
 from proof.steps.player import Deviation, Player
 from proof.steps.recording import Look, Recording, Step
 
+PLAYED = ("{proof}:",)
+"""The installations whose steps are held."""
+
 
 @dataclass
 class Held:
@@ -31,6 +34,12 @@ class Held:
     def fails(self, state: str, text: str) -> None:
         self.at = self.at or state
         self.wrong.append(f"{state or 'an empty store'}: {text}")
+
+    def text(self) -> str:
+        """In a line."""
+        unknown = "".join(f", {number} of {name} unknown" for name, number in self.unknown.items())
+        found = f"{len(self.wrong)} wrong" if self.wrong else "as the model says"
+        return f"{self.steps} steps in {self.branches} branches, all keys {self.looks} times{unknown}: {found}"
 
     @property
     def steps(self) -> int:

@@ -88,10 +88,14 @@ class Player:
             raise Deviation(f"it should answer {expected}, and answers {self.told}")
 
     def at(self, micros: int) -> Model:
-        """The model at an instant at which nobody took a step."""
-        self.model.wall = micros // 1000
-        self.model.lapse()
-        return self.model
+        """The model at an instant at which nobody took a step. A lock that ends just then counts as ended: Redis' own
+        clock of a step may be a millisecond before the one that the step reads.
+        """
+        model, wall = self.model, micros // 1000
+        model.now += wall - self.wall + 2
+        model.wall = wall
+        model.lapse()
+        return model
 
     def _go_to(self, step: Step) -> None:
         """The time of a step, and the server that does it."""
@@ -268,7 +272,7 @@ class Player:
 
     # Wardens
 
-    def job_lose(self, name: str, token: str, how: str, detail: str, delay: str) -> Any:
+    def job_lose(self, name: str, token: str, how: str, detail: str, delay: str = "") -> Any:
         return self.model.lost(name, token, how, int(delay or 0))
 
     def job_progress(self, name: str, token: str, progress: str) -> Any:
