@@ -15,7 +15,10 @@ from proof.model.raw import Dump, text_of
 from proof.steps.recording import Look, Recording, Step
 
 # What belongs to the clock that is set by hand; and what no step wrote, or not all of it: notes of errands and readers.
-_APART = ("ends", "time", "told", "silence", "deaths:", "homes:", "inboxes:", "looked", "troubles:")
+_APART = (
+    "ends", "time", "told", "silence", "deaths:", "declared", "homes:", "inboxes", "looked", "troubles:", "turn:",
+    "whereabouts",
+)  # fmt: skip
 
 
 def path_to(recording: Recording, prefix: str, state: str) -> list[Step]:
@@ -39,6 +42,7 @@ class Again:
     def __init__(self, client: redis.Redis, prefix: str) -> None:
         self._client, self._prefix = client, prefix
         self._life = ""
+        self._offered: set[str] = set()
         self._libraries: dict[str, Library] = {}
 
     def do(self, step: Step) -> str:
@@ -62,17 +66,16 @@ class Again:
         except redis.ResponseError as error:
             return "" if step.error else f"failed: {error}"
         left = self._client.delete(told)
-        if _alike(step.name, reply, [*step.reply, None][:2]) and not left:
+        if _form(step.name, reply) == _form(step.name, step.reply) and not left:
             return ""
         return f"answers {reply}, and answered {step.reply}"
 
     def _remove_troubles(self, step: Step) -> None:
-        """Those that were told of by then, and taken away by the errands themselves."""
-        troubles = self._prefix + "troubles:" + step.args[0]
-        for name in self._client.zrange(troubles, 0, -1):
-            if text_of(name) == step.reply[0]:
-                break
-            self._client.zrem(troubles, name)
+        """Errands take away what they have told of; no step does."""
+        told = self._offered - {step.reply[0]}
+        if told:
+            self._client.zrem(self._prefix + "troubles:" + step.args[0], *told)
+        self._offered = {step.reply[0]} - {None}
 
     def _library(self, step: Step) -> Library:
         kind = "documents_" if step.name.startswith("document_") else ""
@@ -116,18 +119,16 @@ def _canonical(held: Any) -> Any:
     return held[:begin] + json.dumps(value, sort_keys=True)
 
 
-def _alike(name: str, reply: list[Any], before: list[Any]) -> bool:
+def _form(name: str, reply: list[Any]) -> Any:
+    """What of an answer is the same in each process."""
+    told, rung = [*reply, None][:2]
     if name == "counts_read":
-        return sorted(zip(reply[0][::2], reply[0][1::2], strict=True)) == sorted(
-            zip(before[0][::2], before[0][1::2], strict=True)
-        )
-    if name == "node_beat":  # whether errands are due depends on the troubles that they took away
-        return [*reply[0][:3], *reply[0][4:]] == [*before[0][:3], *before[0][4:]] and reply[1:] == before[
-            1 : len(reply)
-        ]
+        told = sorted(zip(told[::2], told[1::2], strict=True))
     if name == "entries_read":
-        return [*reply[0][:2], *sorted(reply[0][2:])] == [*before[0][:2], *sorted(before[0][2:])]
-    return _canonical([*reply, None][:2]) == _canonical(before)
+        told = [*told[:2], *sorted(told[2:])]
+    if name == "node_beat":  # whether errands are due depends on the troubles that they took away
+        told = [*told[:3], *told[4:]]
+    return _canonical([told, rung])
 
 
 def _numbers(value: Any) -> Any:

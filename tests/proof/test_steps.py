@@ -306,7 +306,7 @@ DEVIATIONS: dict[str, Callable[[list[Step]], None]] = {
 @pytest.mark.parametrize("name", DEVIATIONS)
 def test_a_deviation_of_the_steps_is_found(whole: Recording, name: str) -> None:
     recording = deepcopy(whole)
-    ((log, steps),) = recording.logs.items()
+    (steps,) = recording.logs.values()
     DEVIATIONS[name](steps)
     assert hold(recording, PREFIX).at, f"{name}: nobody saw it"
 
