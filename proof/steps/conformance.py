@@ -11,7 +11,8 @@ from proof.model.invariants import broken
 from proof.model.mirror import differences
 from proof.model.raw import Dump
 from proof.steps.asked import Unknown
-from proof.steps.player import Deviation, Player
+from proof.steps.player import Player
+from proof.steps.playing import Deviation
 from proof.steps.recording import Look, Recording, Step
 
 
