@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from json import loads
 from typing import Any
 
 from proof.model.instances import Instances, told_alike
+from proof.model.invariants import broken
 from proof.model.lanes import Node
+from proof.model.mirror import differences
 from proof.model.operators import Model
+from proof.model.raw import Dump
 from proof.model.record import Job
 from proof.steps import asked
 from proof.steps.asked import Unknown
 from proof.steps.playing import Deviation, Playing
+from proof.steps.recording import Look
 from proof.steps.schedules import Schedules
 
 
@@ -72,11 +77,11 @@ class Player(Playing):
         self._note_troubles(before, self.model.counts["faults"] > faults)
         return reply
 
-    def at(self, micros: int) -> Model:
-        """The model at an instant at which nobody took a step."""
-        self.model.wall = micros // 1000
-        self.model.lapse()
-        return self.model
+    def differences(self, look: Look) -> list[str]:
+        dump, model = Dump(look.rows), deepcopy(self.model)
+        model.wall = look.time // 1000
+        model.lapse()
+        return [*differences(model, dump), *broken(dump)]
 
     # Clients
 

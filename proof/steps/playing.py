@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.model.lanes import Lanes
 from proof.steps.asked import Unknown
-from proof.steps.recording import Step
+from proof.steps.recording import Look, Step
 
 
 class Deviation(Exception):
@@ -59,6 +59,10 @@ class Playing:
         model.pass_by(at - self.wall)
         model.wall = self.wall = at
         model.lapse()
+
+    def differences(self, look: Look) -> list[str]:
+        """Between what the model knows and what Redis keeps, at an instant at which nobody took a step."""
+        raise NotImplementedError
 
     # Clocks
 
