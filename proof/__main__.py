@@ -11,10 +11,11 @@ from proof.planting import fault
 from proof.sceptic import page
 from proof.seeds import judge_again, play, portion
 from proof.spec.check import spec
+from proof.steps.commands import hold_again, replay_again
 
 cli = click.Group(
     "proof",
-    commands=[play, judge_again, planted, model, mutants, fault, page, peers, spec],
+    commands=[play, judge_again, planted, hold_again, replay_again, model, mutants, fault, page, peers, spec],
     invoke_without_command=True,
     callback=portion.callback,
     params=portion.params,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html import escape
+from pathlib import Path
 
 from proof.checkers import Wrong
 from proof.history import SECOND, Event, History, Run
@@ -18,9 +19,13 @@ table {{ font: 12px monospace; border-spacing: 0 }} .wrong {{ background: #fdd }
 </style><h1>{title}</h1><pre>{about}</pre>"""
 
 
-def page(history: History, wrong: dict[str, list[Wrong]]) -> str:
+def page(history: History, wrong: dict[str, list[Wrong]], steps: Path) -> str:
+    """`steps`: where the recording of its steps lies."""
     title = f"Seed {history.about.get('seed')}: {sum(map(len, wrong.values()))} wrong places"
     parts = [_HEAD.format(title=escape(title), about=escape(json.dumps(history.about, indent=1)))]
+    parts.append(
+        f"<p>Its steps once more, at a Redis alone: <code>python -m proof replay {escape(str(steps))}</code></p>"
+    )
     for name, places in wrong.items():
         if places:
             parts.append(f"<h2>{escape(name)}: {len(places)}</h2>")

@@ -45,6 +45,7 @@ PROMISES = [
     Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),
 ]  # fmt: skip
 OTHERS = (
+    ("each step of a fleet does what a plain model says", "all of these", "make proof", "30"),
     ("each step does what a plain model says", "any calls in any order", "python -m proof model", "15"),
     ("no guard is there for nothing", "each guard taken out", "python -m proof mutants", "140"),
     ("a mended fault stays mended", "its guard taken out", "make proof-NAME", "1"),
@@ -66,11 +67,28 @@ def promises() -> str:
         lines.append(f"| {one.promise} | {one.fault} | `make proof` | 30 | {len(of)} | {result} |")
     wrong = f"{sum(map(len, WRONG.values()))} are called wrong, {len(RIGHT)} right ones are not"
     holds = f"{len(tlc.WHOLE)} hold, {len(tlc.GAPS)} break without a guard, as [they must](#the-specification)"
-    results = ("in each run of the tests", *_killed(), wrong, holds, "[what each of them loses](#beside-peers)")
+    results = (
+        _held(),
+        "in each run of the tests",
+        *_killed(),
+        wrong,
+        holds,
+        "[what each of them loses](#beside-peers)",
+    )
     for other, result in zip(OTHERS, results, strict=True):
         promise, fault, command, minutes = other
         lines.append(f"| {promise} | {fault} | `{command}` | {minutes} | | {result} |")
     return "\n".join(lines)
+
+
+def _held() -> str:
+    known = [seed.counts for seed in listed() if "steps" in seed.counts]
+    steps, unheld = (sum(counts[what] for counts in known) for what in ("steps", "unheld"))
+    return (
+        f"[{steps:,} steps](#every-step) of {len(known)} seeds, {steps - unheld:,} of them predicted"
+        if known
+        else "not run yet"
+    )
 
 
 def _cause(seed: Listed) -> str:

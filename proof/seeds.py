@@ -91,7 +91,7 @@ def judge_again(file: Path) -> None:
 
 def _play(seed: int, is_listed: bool, keep: Path | None = None) -> bool:
     """Whether it holds. A red run leaves its folder: history.json, page.html, the logs and the servers' data."""
-    from proof.trial import run
+    from proof.trial import STEPS, run
 
     folder = Path(tempfile.mkdtemp(prefix=f"proof-{seed}-"))
     try:
@@ -104,13 +104,14 @@ def _play(seed: int, is_listed: bool, keep: Path | None = None) -> bool:
     for at in filter(None, (keep, RED if is_listed and not verdict.holds else None)):
         at.mkdir(parents=True, exist_ok=True)
         verdict.history.save(at / f"{seed}.json.xz")
+        shutil.copy(folder / STEPS, at / f"{seed}.{STEPS}")
     if is_listed:
         with LIST.open("a") as out:
             out.write(f"{line}\n")
     if verdict.holds:
         shutil.rmtree(folder)
     else:
-        (folder / "page.html").write_text(page(verdict.history, verdict.wrong))
+        (folder / "page.html").write_text(page(verdict.history, verdict.wrong, folder / STEPS))
         line += f" | {folder / 'page.html'}"
     click.echo(line)
     return verdict.holds

@@ -27,7 +27,7 @@ from proof.checkers import NOTHING, Wrong, judge
 from proof.documents import final
 from proof.history import History
 from proof.nemesis import Nemesis
-from proof.steps.conformance import PLAYERS, Held, hold
+from proof.steps.conformance import PLAYED, Held, hold
 from proof.steps.recording import Recording, recorded
 from proof.witness import Witness
 from proof.world import TICKS, World
@@ -94,7 +94,7 @@ def run(seed: int, folder: Path) -> Verdict:
     history.save(folder / "history.json")
     recording.save(folder / STEPS)
     wrong = judge(history, all_look=True)
-    held = [hold(recording, prefix) for prefix in PLAYERS]
+    held = [hold(recording, prefix) for prefix in PLAYED]
     wrong["as_the_model"] = [Wrong(-1, text) for one in held for text in one.wrong]
     return Verdict(seed, history, wrong, held, time.monotonic() - began)
 
@@ -114,7 +114,7 @@ class _Watch(threading.Thread):
         with suppress(redis.RedisError, OSError, AssertionError):  # of a server that is harmed just now
             port = self._world.store.port
             with redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
-                for prefix in PLAYERS:
+                for prefix in PLAYED:
                     self._recording.look(client, prefix)
 
     def __enter__(self) -> None:

@@ -20,21 +20,31 @@ from proof.model.record import BEGINNING
 
 T = TypeVar("T")
 
-_CLOCK = """
+_BEGIN = """
 local function server() return redis end -- while the library is loaded it is another than in a call
 local redis = (function()
-  local at, ends
+  local at, ends, told
   local function call(command, ...)
-    if command == 'TIME' then return {string.format('%.0f', math.floor(at / 1000)), tostring(at % 1000 * 1000)} end
+    if command == 'TIME' then
+      return {string.format('%.0f', math.floor(at / 1000)), string.format('%.0f', at % 1000 * 1000)}
+    end
     if command == 'PTTL' then
       local till = server().call('EXISTS', (...)) == 1 and server().call('ZSCORE', ends, (...))
       return till and till - at or -2
     end
+"""
+_SORTED = """
     if command == 'SMEMBERS' then
       local all, even = server().call(command, ...), math.floor(at / 1000) % 2 == 0
       table.sort(all, function(one, other) if even then return one < other end return other < one end)
       return all
     end
+"""
+_TOLD = """
+    if command == 'PUBLISH' then return tonumber(server().call('LPOP', told) or 0) end
+    if command == 'INFO' then return server().call('LPOP', told) or '' end
+"""
+_END = """
     if command ~= 'SET' and command ~= 'PEXPIRE' then return server().call(command, ...) end
     local words, number, ms, free = {...}, select('#', ...), nil, {}
     local function later(i) ms, words[i] = words[i], words[i] + 86400000 end
@@ -55,13 +65,17 @@ local redis = (function()
     local callback = function_.callback
     function_.callback = function(keys, args)
       at, ends = tonumber(server().call('GET', keys[1] .. 'time')), keys[1] .. 'ends'
+      told = keys[1] .. 'told'
       return callback(keys, args)
     end
     return server().register_function(function_)
   end
   return {
     call = call,
-    pcall = function(...) return server().pcall(...) end,
+    pcall = function(command, ...)
+      if command == 'INFO' then return call(command, ...) end
+      return server().pcall(command, ...)
+    end,
     log = function(_, text) error(text, 0) end, -- of base.guarded: what it would swallow
     register_function = register,
     sha1hex = function(text) return server().sha1hex(text) end,
@@ -69,13 +83,17 @@ local redis = (function()
 end)()
 """
 
-_JUMP = """
-local now = redis.call('INCRBY', KEYS[1] .. 'time', ARGV[1])
+_CLOCK = _BEGIN + _SORTED + _END
+AGAIN = _BEGIN + _TOLD + _END
+"""For steps that are done again: the server answers of others what `<prefix>told` lists."""
+
+_GO = """
+local now = ARGV[1]
+redis.call('SET', KEYS[1] .. 'time', now)
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1] .. 'ends', '-inf', now)) do
   redis.call('ZREM', KEYS[1] .. 'ends', key)
   if redis.call('PTTL', key) > 0 then redis.call('DEL', key) end
 end
-return now
 """
 
 
@@ -87,6 +105,11 @@ def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
         return mutant.plant(text_of(file)) if mutant and mutant.file == file else text_of(file)
 
     return assemble(planted, before)
+
+
+def go_to(client: Any, prefix: str, ms: float) -> None:
+    """The clock of an installation shows this instant; what ended before it is gone."""
+    client.eval(_GO, 1, prefix, repr(ms))
 
 
 class Clocked(Store):
@@ -101,7 +124,8 @@ class Clocked(Store):
         self.library = library(mutant)
         self.used: set[str] = set()
         self._kept: dict[Hashable, Any] = {}
-        self._client.set(self.prefix + "time", BEGINNING)
+        self.time = BEGINNING
+        self.jump(0)
 
     def step(self, name: str, *args: Arg, job_id: str | None = None) -> Any:
         self.used.add(name)
@@ -135,7 +159,9 @@ class Clocked(Store):
     def jump(self, ms: int) -> int:
         """The new time."""
         self._kept.clear()
-        return int(self._client.eval(_JUMP, 1, self.prefix, ms))
+        self.time += ms
+        go_to(self._client, self.prefix, self.time)
+        return self.time
 
     def close(self) -> None:
         if names := list(self._client.scan_iter(self.prefix + "*", 1000)):

@@ -13,8 +13,8 @@ from proof.steps.player import Player
 from proof.steps.playing import Deviation, Playing
 from proof.steps.recording import Look, Recording, Step
 
-PLAYERS: dict[str, Callable[[], Playing]] = {"{proof}:": Player, "{documents}:": Documents}
-"""Of the installations whose steps are held against the model."""
+PLAYED: dict[str, Callable[[], Playing]] = {"{proof}:": Player, "{documents}:": Documents}
+"""The installations whose steps are held, and who plays them."""
 
 
 @dataclass
@@ -34,6 +34,12 @@ class Held:
         self.at = self.at or state
         self.wrong.append(f"{state or 'an empty store'}: {text}")
 
+    def text(self) -> str:
+        """In a line."""
+        unknown = "".join(f", {number} of {name} unknown" for name, number in self.unknown.items())
+        found = f"{len(self.wrong)} wrong" if self.wrong else "as the model says"
+        return f"{self.steps} steps in {self.branches} branches, all keys {self.looks} times{unknown}: {found}"
+
     @property
     def steps(self) -> int:
         return self.predicted.total() + self.unknown.total()
@@ -44,7 +50,7 @@ def hold(recording: Recording, prefix: str) -> Held:
     held, parts = Held(), list(_branches(recording.steps(prefix)))
     forks = {part[0].before for part in parts}
     looks = {look.state: look for look in recording.looks if look.prefix == prefix}
-    known: dict[str, Playing] = {"": PLAYERS[prefix]()}
+    known: dict[str, Playing] = {"": PLAYED.get(prefix, Player)()}
     while ready := [part for part in parts if part[0].before in known]:
         for part in ready:
             parts.remove(part)

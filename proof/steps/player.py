@@ -77,11 +77,19 @@ class Player(Playing):
         self._note_troubles(before, self.model.counts["faults"] > faults)
         return reply
 
-    def differences(self, look: Look) -> list[str]:
-        dump, model = Dump(look.rows), deepcopy(self.model)
-        model.wall = look.time // 1000
+    def at(self, micros: int) -> Model:
+        """The model at an instant at which nobody took a step. A lock that ends just then counts as ended: Redis' own
+        clock of a step may be a millisecond before the one that the step reads.
+        """
+        model, wall = self.model, micros // 1000
+        model.now += wall - self.wall + 2
+        model.wall = wall
         model.lapse()
-        return [*differences(model, dump), *broken(dump)]
+        return model
+
+    def differences(self, look: Look) -> list[str]:
+        dump = Dump(look.rows)
+        return [*differences(deepcopy(self).at(look.time), dump), *broken(dump)]
 
     # Clients
 
@@ -238,7 +246,7 @@ class Player(Playing):
 
     # Wardens
 
-    def job_lose(self, name: str, token: str, how: str, detail: str, delay: str) -> Any:
+    def job_lose(self, name: str, token: str, how: str, detail: str, delay: str = "") -> Any:
         return self.model.lost(name, token, how, int(delay or 0))
 
     def job_progress(self, name: str, token: str, progress: str) -> Any:

@@ -6,7 +6,7 @@
 -- server answered of others: how many listen to what was published, which process it is.
 local function server() return redis end
 local redis = (function()
-  local life, seen, outside
+  local life, count, seen, outside = nil, 0, nil, nil
   local found = {}
 
   -- Notes what no step decides: the time, who listens, and which process serves as whose master.
@@ -58,7 +58,8 @@ local redis = (function()
       local good, reply = pcall(body, keys, args)
       local after = before
       if not reads then
-        after = string.format('%d@%s', (tonumber(string.match(before, '^%d+')) or 0) + 1, life)
+        count = count + 1
+        after = string.format('%d@%s', count, life)
         found.call('SET', state, after)
       end
       local line = {life, before, after, name, keys, begun, seen or cjson.null, args, cjson.null, cjson.null, outside}

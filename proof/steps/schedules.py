@@ -77,6 +77,8 @@ class Schedules:
 
     def read(self, since: str, cursor: str, told: list[Any]) -> list[Any]:
         """`told`: a page of all is in an order of the server's own."""
+        if since and int(since) > len(self.changes):
+            return [len(self.changes), ""]
         if since:
             names = list(dict.fromkeys(self.changes[int(since) :]))
             return [len(self.changes), 0, *map(self._entry, names)]

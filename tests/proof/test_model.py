@@ -36,8 +36,8 @@ GRABS = {"grab_take", "grab_end", "grab_look", "grab_release"}  # a machine of t
 KEYS = ("line", "lanes", "job", "lock", "slot", "ready", "group", "leases", "locks", "due", "expiry", "sorters")
 
 OF_MODEL = [
-    "record", "lanes", "rings", "attempts", "awaits", "sorters", "sweeps", "operators", "instances", "raw", "invariants",
-    "mirror",
+    "record", "lanes", "rings", "attempts", "awaits", "sorters", "sweeps", "operators", "instances", "raw",
+    "invariants", "mirror",
 ]  # fmt: skip
 
 
