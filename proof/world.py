@@ -142,7 +142,8 @@ class World:
             entry = Entry(name, every, "proof.shop.work", key=name, misfire="all", catch_up=10_000)
             self.coordinator.entries.put(entry)
         if self.members:
-            self.members.ready(*MEMBERS)
+            self.members.start(*MEMBERS)
+            self.members.expect(*MEMBERS)
         for _ in range(NODES):
             self.join(ready=True)
         for _ in range(BEATS):

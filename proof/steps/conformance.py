@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from proof.model.invariants import broken
-from proof.model.mirror import differences
-from proof.model.raw import Dump
 from proof.steps.asked import Unknown
-from proof.steps.player import Deviation, Player
+from proof.steps.documents import Documents
+from proof.steps.player import Player
+from proof.steps.playing import Deviation, Playing
 from proof.steps.recording import Look, Recording, Step
 
-PLAYED = ("{proof}:",)
-"""The installations whose steps are held."""
+PLAYED: dict[str, Callable[[], Playing]] = {"{proof}:": Player, "{documents}:": Documents}
+"""The installations whose steps are held, and who plays them."""
 
 
 @dataclass
@@ -51,7 +50,7 @@ def hold(recording: Recording, prefix: str) -> Held:
     held, parts = Held(), list(_branches(recording.steps(prefix)))
     forks = {part[0].before for part in parts}
     looks = {look.state: look for look in recording.looks if look.prefix == prefix}
-    known = {"": Player()}
+    known: dict[str, Playing] = {"": PLAYED.get(prefix, Player)()}
     while ready := [part for part in parts if part[0].before in known]:
         for part in ready:
             parts.remove(part)
@@ -82,7 +81,7 @@ def _branches(logs: Iterable[list[Step]]) -> Iterator[list[Step]]:
             yield part
 
 
-def _play(step: Step, player: Player, held: Held) -> bool:
+def _play(step: Step, player: Playing, held: Held) -> bool:
     try:
         player.play(step)
     except Unknown as error:
@@ -95,9 +94,7 @@ def _play(step: Step, player: Player, held: Held) -> bool:
     return True
 
 
-def _compare(player: Player, look: Look, held: Held) -> None:
+def _compare(player: Playing, look: Look, held: Held) -> None:
     held.looks += 1
-    dump = Dump(look.rows)
-    model = deepcopy(player).at(look.time)
-    for text in (*differences(model, dump), *broken(dump)):
+    for text in player.differences(look):
         held.fails(look.state, text)

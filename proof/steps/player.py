@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from json import loads
 from typing import Any
 
 from proof.model.instances import Instances, told_alike
+from proof.model.invariants import broken
 from proof.model.lanes import Node
+from proof.model.mirror import differences
 from proof.model.operators import Model
+from proof.model.raw import Dump
 from proof.model.record import Job
 from proof.steps import asked
 from proof.steps.asked import Unknown
-from proof.steps.recording import Step
+from proof.steps.playing import Deviation, Playing
+from proof.steps.recording import Look
 from proof.steps.schedules import Schedules
 
 
@@ -37,10 +42,6 @@ ANY = Anything()
 OFFERED, REPEATED = 30_000, 2_000  # ms until a trouble is offered again, and a bell is rung again
 
 
-class Deviation(Exception):
-    """A step did what the model does not."""
-
-
 class Nodes(dict[str, Node]):
     """One that nobody registered serves nothing."""
 
@@ -49,20 +50,17 @@ class Nodes(dict[str, Node]):
         return self[name]
 
 
-class Player:
-    """One installation, from an empty store on. `told`: the recorded answer, for what is not predicted of it; `fields`:
-    of each job, as its submit had them; `bells`: those that were answered; `void`: since when those of a node are for
-    nothing; `troubles`: when each is offered next, and whether it was before.
+class Player(Playing):
+    """`fields`: of each job, as its submit had them; `bells`: those that were answered; `void`: since when those of a
+    node are for nothing; `troubles`: when each is offered next, and whether it was before.
     """
 
     def __init__(self) -> None:
-        self.model = Model()
+        self.model: Model
+        super().__init__(Model())
         self.model.nodes = Nodes()
         self.instances = Instances(self.model)
         self.schedules = Schedules()
-        self.told: Any = None
-        self.life = self.term = ""
-        self.wall = 0
         self.fields: dict[str, dict[str, str]] = {}
         self.begun: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
         self.troubles: dict[str, tuple[int, bool]] = {}
@@ -71,21 +69,13 @@ class Player:
         self.void: dict[str, int] = {}
         self.swept = 0
 
-    def play(self, step: Step) -> None:
-        """Raises Deviation, or Unknown if the model has no such step."""
-        handler: Callable[..., Any] | None = getattr(self, step.name, None)
-        if handler is None:
-            raise Unknown(step.name)
-        if step.error:
-            raise Deviation(f"{step.name} failed: {step.error}")
-        self._go_to(step)
+    def _reply_of(self, handler: Callable[..., Any], args: list[str]) -> Any:
         self.schedules.now, self.schedules.wall = self.model.now, self.model.wall
         before = {name: (job.state, job.rollback) for name, job in self.model.jobs.items() if not job.over}
         faults = self.model.counts["faults"]
-        expected = _text(handler(*step.args))
+        reply = handler(*args)
         self._note_troubles(before, self.model.counts["faults"] > faults)
-        if expected != self.told:
-            raise Deviation(f"it should answer {expected}, and answers {self.told}")
+        return reply
 
     def at(self, micros: int) -> Model:
         """The model at an instant at which nobody took a step. A lock that ends just then counts as ended: Redis' own
@@ -97,25 +87,9 @@ class Player:
         model.lapse()
         return model
 
-    def _go_to(self, step: Step) -> None:
-        """The time of a step, and the server that does it."""
-        model = self.model
-        self.told = step.reply[0] if step.reply else None
-        if step.life != self.life:
-            self.life, self.term, model.begins = step.life, "", True
-        for term in step.outside:  # read where another server may have given fences
-            if term.startswith("master_replid") and term != self.term:
-                self.term, model.begins = term, True
-        model.wall = step.begun // 1000
-        model.lapse()
-        if step.time is None:
-            return
-        at, model.micros = divmod(step.time, 1000)
-        if not self.wall:  # the clocks of an installation begin with its first step
-            self.wall = model.now = model.uptime = model.last = model.noted = at
-        model.pass_by(at - self.wall)
-        model.wall = self.wall = at
-        model.lapse()
+    def differences(self, look: Look) -> list[str]:
+        dump = Dump(look.rows)
+        return [*differences(deepcopy(self).at(look.time), dump), *broken(dump)]
 
     # Clients
 
@@ -516,14 +490,6 @@ class Player:
     def tick_done(self, name: str, instant: str, token: str, *about: str) -> Any:
         return self.schedules.done(name, instant, token)
 
-    # Clocks
-
-    def clock_read(self) -> Any:
-        return [self.model.now, self.model.wall, self.model.uptime]
-
-    def fence_next(self) -> Any:
-        return self.model.next_fence()
-
 
 class Either:
     """One of these."""
@@ -546,10 +512,3 @@ def _twos(words: Sequence[str]) -> list[tuple[str, str]]:
 
 def _ids(handles: str) -> tuple[str, ...]:
     return tuple(one for one in loads(handles)["ids"] if one)
-
-
-def _text(value: Any) -> Any:
-    """Numbers as the recording has them."""
-    if isinstance(value, list | tuple):
-        return [_text(one) for one in value]
-    return str(int(value)) if isinstance(value, int) else value
