@@ -209,11 +209,27 @@ def test_what_a_server_lost_is_a_branch_and_is_held_too(begun: Callable[[], Cour
 
 def test_a_store_that_was_emptied_begins_anew(begun: Callable[[], Course]) -> None:
     course = begun()
+    course.node.up()
     course.node.submit("a", job_id="gone")
+    fence = course.take().fence
     with course.server.client() as client:
         client.flushdb()
+    course.node.up()
+    course.bells.clear()
     course.node.submit("a", job_id="new")
-    assert hold(course.end(), PREFIX).wrong == []
+    assert course.take().fence == fence + 1, "the server remembers its last fence, and its clock is far behind that"
+    recording = course.end()
+    assert (wrong(recording), hold(recording, PREFIX).branches) == ([], 2)
+
+
+def test_a_node_that_ends_and_is_registered_again_gets_nothing(begun: Callable[[], Course]) -> None:
+    course = begun()
+    course.node.up()
+    course.node.submit("a", job_id="j")
+    about: Any = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0, "ending": 1}
+    course.node.nodes.register("one", "a", about, ["app shop", "queue celery"], ["shop.work"])
+    assert course.node.take(bell=course.bells.pop(0)) is None
+    assert wrong(course.end()) == []
 
 
 def test_a_line_that_was_cut_off_is_no_step(whole: Recording) -> None:
