@@ -51,8 +51,9 @@ class Nodes(dict[str, Node]):
 
 
 class Player(Playing):
-    """`fields`: of each job, as its submit had them; `bells`: those that were answered; `void`: since when those of a
-    node are for nothing; `troubles`: when each is offered next, and whether it was before.
+    """`fields`: of each job, as its submit had them; `bells`: those that were answered; `instants`: of the steps, at
+    which bells may have been rung; `void`: since when those of a node are for nothing; `troubles`: when each is offered
+    next, and whether it was before.
     """
 
     def __init__(self) -> None:
@@ -66,11 +67,13 @@ class Player(Playing):
         self.troubles: dict[str, tuple[int, bool]] = {}
         self.revoked: set[str] = set()
         self.bells: set[str] = set()
+        self.instants: set[int] = set()
         self.void: dict[str, int] = {}
         self.swept = 0
 
     def _reply_of(self, handler: Callable[..., Any], args: list[str]) -> Any:
         self.schedules.now, self.schedules.wall = self.model.now, self.model.wall
+        self.instants.add(self.model.now)
         before = {name: (job.state, job.rollback) for name, job in self.model.jobs.items() if not job.over}
         faults = self.model.counts["faults"]
         reply = handler(*args)
@@ -163,7 +166,8 @@ class Player(Playing):
             return self._claimed(self.model.jobs[known.work[runner][2]])
         if held or not fresh:
             return None
-        if self.told is None and int(bell.partition("-")[0]) <= self.void.get(node, 0):
+        rung = int(bell.partition("-")[0])
+        if self.told is None and (rung not in self.instants or rung <= self.void.get(node, 0)):
             return None
         return self._taken(known, runner, token, int(ttl), {*self.model.queued()}, {*known.classes})
 
