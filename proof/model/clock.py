@@ -108,8 +108,8 @@ def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
 
 
 def go_to(client: Any, prefix: str, ms: float, since: int, over: int) -> None:
-    """The clock of an installation shows this instant. Keys that get a ttl have it `since` then; what ended by `over` is
-    gone.
+    """The clock of an installation shows this instant. Keys that get a ttl have it `since` then; what ended by `over`
+    is gone.
     """
     client.eval(_GO, 1, prefix, repr(ms), since, over)
 
