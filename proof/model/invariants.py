@@ -12,7 +12,7 @@ from proof.model.record import TERMINAL
 def broken(dump: Dump) -> Iterator[str]:
     """What does not hold, a sentence each."""
     for name in dump.held:
-        if name.startswith(("lock:", "slot:")) and name not in dump.fading:
+        if name.startswith(("lock:", "slot:", "turn:")) and name not in dump.fading:
             yield f"{name} has no ttl"
     records = dump.records()
     for name, record in records.items():
