@@ -185,3 +185,41 @@ def test_what_is_prepared_upon_what_is_committed_is_put_forward(store: Store) ->
     assert report(store, "c", 7, "sum7", 9, "sum9")[0] == b"ahead"
     assert restore(store, "c", 9, 7, "x", "9 1") == 1
     assert store._client.get(store.key("pointer", NAME)) == b"9 sum9"
+
+
+def answers(store: Store, update_id: str) -> list[bytes]:
+    """What wakes the author of an update; it is not kept for ever."""
+    key = store.key("answer", update_id)
+    assert 0 < store._client.pttl(key) <= 60_000
+    return store._client.lrange(key, 0, -1)
+
+
+def test_authors_are_woken_when_their_updates_are_made_or_refused_or_to_be_asked_for_again(store: Store) -> None:
+    version = begun(store, "a")
+    assert store.step("document_ask", NAME, asked("late", 3)) == b"asked"
+    report(store, "a", 0, "", version, "sum")
+    assert answers(store, "u") == [b"committed %d" % version]
+    assert answers(store, "late") == [b"stale 5 x"]
+    store.step("document_ask", NAME, asked("under-way", 6))
+    store.step("document_ask", NAME, asked("waits", 7))
+    store.step("document_restore", NAME, "a", version + 9, "sum", version + 9, "sum", "x", "9 2")
+    assert [answers(store, one) for one in ("under-way", "waits")] == [[b"asked"], [b"asked"]]
+
+
+def test_members_are_told_at_once_what_there_is_to_prepare_and_what_is_committed(store: Store) -> None:
+    report(store, "a")
+    with store._client.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.subscribe(store.key("replica", NAME))
+        heard.get_message(timeout=5)
+
+        def told() -> str:
+            notice = heard.get_message(timeout=5)
+            return notice["data"].decode() if notice else "nothing"
+
+        store.step("document_ask", NAME, asked("u", 5))
+        assert told() == "prepare"
+        version = int(report(store, "a")[3])
+        report(store, "a", 0, "", version, "sum")
+        assert told() == "commit"
+        store.step("document_restore", NAME, "a", version + 9, "sum", version + 9, "sum", "x", "9 2")
+        assert told() == "commit"
