@@ -217,12 +217,16 @@ def test_a_waiter_listens_for_its_turn_and_asks_thrice_before_it_counts_as_dead(
     assert silent
     waiter = threading.Thread(target=wait, args=(coordinator,))
     with store.connect(10).monitor() as monitor:
-        with coordinator.lock("k"):
-            waiter.start()
-            pops = (one["command"].split() for one in iter(monitor.next_command, None))
-            _, turn, seconds = next(words for words in pops if words[0] == "BLPOP" and store.prefix in words[1])
-            wait_until(lambda: coordinator.lane("k").length == 2)
-            assert turn == store.key("turn", coordinator.lane("k").jobs[1])
-            assert float(seconds) * 3 <= int(silent[1]) / 1000
-        waiter.join(30)
+        try:
+            with coordinator.lock("k"):
+                waiter.start()
+                said = (one["command"].split() for one in iter(monitor.next_command, None))
+                ours = (words for words in said if "".join(words[1:2]).startswith((store.prefix, "lock_wait")))
+                first = next(words for words in ours if words[0] in ("BLPOP", "FCALL"))
+                assert first[0] == "BLPOP", "it asks before its turn has come"
+                wait_until(lambda: coordinator.lane("k").length == 2)
+                assert first[1] == store.key("turn", coordinator.lane("k").jobs[1])
+                assert float(first[2]) * 3 <= int(silent[1]) / 1000
+        finally:
+            waiter.join(30)
     assert coordinator.lane("k").length == 0

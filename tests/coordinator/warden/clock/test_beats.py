@@ -52,6 +52,21 @@ def test_a_beat_says_when_the_errands_have_something_to_do(redis_server: RedisSe
     assert not clock.errands_due
 
 
+@pytest.mark.parametrize("kind", ["unsent", "parked", "troubles"])
+def test_errands_are_due_with_the_first_of_each_kind_and_not_before(
+    redis_server: RedisServer, prefix: str, kind: str
+) -> None:
+    clock = clock_of(redis_server, prefix)
+    clock.step()
+    list_, now = clock.store.key(kind, "shop"), clock.store.now()
+    for due in (now + 600_000, now):
+        clock.store._client.zadd(list_, {"one": due})
+        clock.step()
+        assert clock.errands_due is (due == now)
+    clock.store._client.delete(list_)
+    clock.leave()
+
+
 def test_an_idle_clock_asks_one_thing_at_a_look_while_another_one_sweeps(
     redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from coordinator.local.redis import free_port
+from coordinator.store.client import Store
 from coordinator.warden.clock import __main__ as main
 from coordinator.warden.clock import clock as module
 from coordinator.warden.clock.clock import Clock
 from coordinator.warden.companion import Companion, LineReader
 from tests.coordinator.warden.clock.test_clock import clock_of
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 
 class Time:
@@ -136,20 +138,33 @@ def test_places_on_the_board_that_nobody_has_are_freed_every_few_seconds(
     assert max(later - one for one, later in pairwise([began, *cleaned])) <= 10_000
 
 
-def test_a_clock_looks_at_each_sweep_until_its_worker_is_gone(
+ECHO = "import sys; [print(line, end='', flush=True, file=open(sys.argv[1], 'a')) for line in sys.stdin]"
+
+
+def test_a_clock_looks_at_each_sweep_until_its_worker_is_gone_and_wakes_the_errands_where_they_have_work(
     redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    clock = clock_of(redis_server, prefix, sweep=0.5)
-    waits: list[float] = []
+    clock, waits, heard = clock_of(redis_server, prefix, sweep=0.5), list[float](), tmp_path / "heard"
+    owed = clock.store.key("unsent", "shop")
+
+    def lines() -> list[dict[str, object]]:
+        return [json.loads(line) for line in heard.read_text().splitlines()] if heard.exists() else []
 
     def ended(_: LineReader, seconds: float) -> bool:
         waits.append(seconds)
-        return len(waits) > 3
+        if len(waits) == 3:
+            clock.store._client.zadd(owed, {"job": 1})
+        if len(waits) == 5:
+            wait_until(lambda: len(lines()) == 3)
+        return len(waits) > 4
 
     monkeypatch.setattr(LineReader, "ended", ended)
-    errands = Companion("the errands", ["-c", "import sys; sys.stdin.read()"], tmp_path / "errands", 600, 600)
+    errands = Companion("the errands", ["-c", ECHO, str(heard)], tmp_path / "errands", 600, 600)
     main.serve(clock, io.StringIO(json.dumps({})), errands)
-    assert waits == [0.5] * 4
+    assert waits == [0.5] * 5
+    first, *others = lines()
+    assert (first["node"], others) == ("one", [{"look": 1}] * 2)
+    Store(clock.settings)._client.delete(owed)
 
 
 def test_a_clock_signs_off_for_as_long_as_a_lease_where_redis_is_away(
