@@ -1,6 +1,7 @@
 """Periodic entries: their hashes, and the instants at which they are due."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -117,6 +118,16 @@ def test_the_id_of_a_tick_is_its_name_and_its_instant_in_utc() -> None:
     assert tick_id("n", NOON + seconds(0.5)) == "n@2026-11-21T12:00:00.500Z"
 
 
+def test_the_calls_of_a_tick_have_ids_in_their_order_and_one_that_raised_has_its_id_again() -> None:
+    tick, made = tick_id("n", NOON), []
+    for fails in (True, False, True, False):
+        with suppress(ValueError), tick.of_call() as own:
+            made.append(own)
+            if fails:
+                raise ValueError("no")
+    assert made == [str(tick), str(tick), f"{tick}#2", f"{tick}#2"]
+
+
 @given(st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)))
 def test_milliseconds_keep_an_instant(naive: datetime) -> None:
     at = naive.replace(tzinfo=UTC, microsecond=naive.microsecond // 1000 * 1000)
@@ -125,6 +136,18 @@ def test_milliseconds_keep_an_instant(naive: datetime) -> None:
 
 def reading(*entries: Entry) -> SourceState:
     return SourceState("source", lambda: ("1", entries))
+
+
+def test_the_order_of_its_entries_makes_no_other_version_of_a_source() -> None:
+    one, two, less = Entry("one", Every(2), "t"), Entry("two", Every(2), "t"), Entry("one", Every(3), "t")
+    digests = []
+    for entries in ((one, two), (two, one), (one,), (less, two)):
+        source = reading(*entries)
+        source.again()
+        source.settle(set())
+        digests.append(source.digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,23 @@ def test_any_number_of_watchers_restarted_at_any_time_make_one_order_of_each(ord
     assert names(orders) == [f"{number}" for number in range(5)]
 
 
+@pytest.mark.parametrize("differs", ["inode", "time", "size"])
+def test_a_file_that_differs_in_one_thing_from_the_one_of_its_name_before_is_another(
+    orders: Sorter, inbox: Path, differs: str
+) -> None:
+    watch, path = watcher(orders, inbox), inbox / "a"
+    path.write_text("1")
+    os.utime(path, ns=(0, 10**9))
+    look(watch)
+    if differs == "inode":
+        (inbox / ".new").write_text("2")
+        (inbox / ".new").rename(path)
+    path.write_text("22" if differs == "size" else "2")
+    os.utime(path, ns=(0, 2 * 10**9 if differs == "time" else 10**9))
+    look(watch)
+    assert len(names(orders)) == 2
+
+
 def test_several_threads_that_watch_and_write_make_one_order_of_each(orders: Sorter, inbox: Path) -> None:
     stop = threading.Event()
     given = {"key": "k", "signature": signature, "poll": 0.05, "stop": stop, "if_unknown": "wait"}
