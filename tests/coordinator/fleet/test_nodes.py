@@ -155,6 +155,32 @@ def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) 
     assert node.store._client.exists(node.store.key("ready", "shop\ncelery")) == 0
 
 
+def test_a_bell_that_nobody_answers_is_due_again_after_two_seconds_and_counts_for_no_job_after_one(
+    node: Puppet,
+) -> None:
+    key, client = node.store.key("rung", "one"), node.store._client
+    node.store.ringer = lambda *_: None
+    node.submit("a")
+    ((bell, due),) = client.zrange(key, 0, -1, withscores=True)
+    assert due == int(bell.partition(b"-")[0]) + 2000
+    client.zrem(key, bell)
+    client.zadd(key, {f"{node.store.now() - 1000}-0": 2**53})
+    node.sweep()
+    assert len(node.rung()) == 2
+    node.order()
+
+
+def test_what_a_node_held_is_known_for_an_hour_after_it_has_left(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    node.nodes.leave("one", "a", [taken.id])
+    for kind in ("gone", "work"):
+        assert 3_500_000 < node.store._client.pttl(node.store.key(kind, "one")) <= 3_600_000
+    node.up()
+    assert node.renew(taken) == [True]
+    node.finish(taken)
+
+
 def test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_once_it_arrives(node: Puppet) -> None:
     for number in range(4):
         node.submit(f"a{number}")

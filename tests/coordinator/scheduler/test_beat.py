@@ -343,3 +343,9 @@ def test_an_app_without_a_coordinator_is_told_what_to_write() -> None:
 
 def test_a_dead_beats_tick_is_taken_over_before_a_lag_becomes_a_gap() -> None:
     assert CLAIM + 2 < LAPSE
+
+
+def test_a_beat_wakes_for_the_next_instant(beats: Beats) -> None:
+    beat = beats.beat(source(entry("n", FAST)))
+    run(beat, until=beats.ids)
+    assert beat.tick() <= FAST
