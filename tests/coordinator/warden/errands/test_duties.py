@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from coordinator.warden.clock import __main__ as main
 from coordinator.warden.errands import duties
 from coordinator.warden.errands.__main__ import receiver
 from coordinator.warden.errands.duties import Duty, report_life
@@ -58,7 +59,7 @@ def test_a_line_of_the_clock_rings_a_bell_or_wakes_all_duties() -> None:
 
 
 def test_errands_give_signs_of_life_until_one_piece_of_work_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock kills them twice as long after the last sign."""
+    """The clock kills them some seconds after the last sign."""
     now, signs, waits = 1000.0, list[float](), list[float]()
     monkeypatch.setattr(duties, "time", SimpleNamespace(monotonic=lambda: now))
     duty = Duty("looks", lambda _: None)
@@ -72,3 +73,4 @@ def test_errands_give_signs_of_life_until_one_piece_of_work_takes_too_long(monke
     report_life([duty], ended, lambda _: signs.append(now))
     assert set(waits) == {1.0}
     assert 1008 <= signs[-1] <= 1012
+    assert 10 < main._PATIENCE <= 20
