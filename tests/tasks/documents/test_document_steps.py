@@ -10,6 +10,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.store.client import Store
 from tasks.documents.library import with_documents
+from tasks.documents.replica import SILENCE_MS
 
 NAME = "list"
 
@@ -51,7 +52,7 @@ def asked(update_id: str, fence: int, entry: str = "x") -> str:
 
 
 def report(store: Store, member: str, version: int = 0, sha: str = "", ready: int = 0, ready_sha: str = "") -> Any:
-    return store.step("document_report", NAME, member, version, sha, ready, ready_sha, 2000)
+    return store.step("document_report", NAME, member, version, sha, ready, ready_sha, SILENCE_MS)
 
 
 def begun(store: Store, members: str) -> int:
@@ -102,6 +103,23 @@ def test_one_whose_channel_nobody_hears_is_waited_for_no_longer(store: Store) ->
         assert report(store, "a", 0, "", version, "sum")[5] == [b"c"]
         assert sorted(store._client.smembers(store.key("replicas", NAME))) == [b"a", b"b"]
         assert report(store, "b", 0, "", version, "sum")[0] == b"commit"
+
+
+@pytest.mark.parametrize(
+    ("begun_ago", "first_ago", "heard_ago", "out"),
+    [(2000, 600, 100, [b"b"]), (100, 600, 100, []), (2000, -60_000, 100, []), (60_000, 600, 60_000, [])],
+    ids=["silent", "begun just now", "acknowledged by the first just now", "Redis was away"],
+)
+def test_a_living_member_is_put_out_once_it_was_silent_for_two_seconds(
+    store: Store, begun_ago: int, first_ago: int, heard_ago: int, out: list[bytes]
+) -> None:
+    version = begun(store, "ab")
+    with living(store, "ab"):
+        report(store, "a", 0, "", version, "sum")
+        times = {"begun": begun_ago, "first": first_ago, "heard": heard_ago}
+        now = store.now()
+        store._client.hset(store.key("prepare", NAME), mapping={name: now - ago for name, ago in times.items()})
+        assert report(store, "a", 0, "", version, "sum")[5] == out
 
 
 def test_one_with_another_checksum_than_most_is_put_out(store: Store) -> None:
