@@ -100,3 +100,17 @@ def test_a_parked_job_is_looked_at_when_its_time_is_over_and_its_sub_tasks_are_k
     till, started = map(int, client.hmget(node.store.key("job", "j"), "till", "started"))
     assert client.zscore(parked, "j") == till == started + 5000
     node.lanes.cancel("j")
+
+
+def test_a_sub_task_belongs_to_the_attempt_that_published_it(node: Puppet) -> None:
+    def began(fence: int) -> int:
+        return int(node.store.step("child_began", "j", "child", fence, "one", "a"))
+
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    assert [began(5), began(5)] == [1, 1]
+    node.store.step("children_over", "j", "child")
+    assert began(5) == -1, "its attempt ended without it"
+    assert began(6) == 1, "a later attempt waits for it again"
+    assert began(5) == -1, "the message of the earlier one comes late"
+    node.finish(taken)
