@@ -11,8 +11,9 @@ from proof.model.record import TERMINAL
 
 def broken(dump: Dump) -> Iterator[str]:
     """What does not hold, a sentence each."""
+    yield from _crowded(dump)
     for name in dump.held:
-        if name.startswith(("lock:", "slot:")) and name not in dump.fading:
+        if name.startswith(("lock:", "slot:", "turn:")) and name not in dump.fading:
             yield f"{name} has no ttl"
     records = dump.records()
     for name, record in records.items():
@@ -29,3 +30,14 @@ def broken(dump: Dump) -> Iterator[str]:
     for what, number in kept.items():
         if int(by_task.get(what, 0)) < number:
             yield f"{what!r} are counted {by_task.get(what, 0)}, kept are {number}"
+
+
+def _crowded(dump: Dump) -> Iterator[str]:
+    """Nodes whose score is not their share of occupied slots: they would be rung too often, or not at all. How busy
+    their processors are, and whose turn it is, counts for less.
+    """
+    for name, score in dump.scores("room").items():
+        about, held = dump.under("node")[name], dump.under("work").get(name, ())
+        occupied = len(held) + len(dump.under("rung").get(name, ())) + int(about["ordinary"])
+        if "deaf" not in about and abs(score - occupied / int(about["capacity"])) > 0.1:
+            yield f"{name} has a score of {score}, and {occupied} of its {about['capacity']} slots are occupied"
