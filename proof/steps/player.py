@@ -90,6 +90,7 @@ class Player(Playing):
             del model.jobs[name]
         model.lapse()
         dump = Dump([row for row in look.rows if row[0].removeprefix("job:") not in ending])
+        model.turns = {name: turn for name, turn in model.turns.items() if f"turn:{name}" in dump.held}  # else: taken
         return [*differences(model, dump), *broken(dump)]
 
     # Clients
