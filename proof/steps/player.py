@@ -51,9 +51,9 @@ class Nodes(dict[str, Node]):
 
 
 class Player(Playing):
-    """`fields`: of each job, as its submit had them; `bells`: those that were answered; `instants`: of the steps, at
-    which bells may have been rung; `void`: since when those of a node are for nothing; `troubles`: when each is offered
-    next, and whether it was before.
+    """`fields`: of each job, as its submit had them; `forgotten`: those whose time is over; `bells`: those that were
+    answered; `instants`: of the steps, at which bells may have been rung; `void`: since when those of a node are for
+    nothing; `troubles`: when each is offered next, and whether it was before.
     """
 
     def __init__(self) -> None:
@@ -66,10 +66,16 @@ class Player(Playing):
         self.begun: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
         self.troubles: dict[str, tuple[int, bool]] = {}
         self.revoked: set[str] = set()
+        self.forgotten: set[str] = set()
         self.bells: set[str] = set()
         self.instants: set[int] = set()
         self.void: dict[str, int] = {}
         self.swept = 0
+
+    def _go_to(self, step: Step) -> None:
+        over = {name for name, job in self.model.jobs.items() if job.over}
+        super()._go_to(step)
+        self.forgotten |= over - self.model.jobs.keys()
 
     def _reply_of(self, handler: Callable[..., Any], args: list[str]) -> Any:
         self.schedules.now, self.schedules.wall = self.model.now, self.model.wall
@@ -89,7 +95,8 @@ class Player(Playing):
         for name in ending:
             del model.jobs[name]
         model.lapse()
-        dump = Dump([row for row in look.rows if row[0].removeprefix("job:") not in ending])
+        gone = ending | self.forgotten  # where the clock went back, Redis may show again what it has not deleted yet
+        dump = Dump([row for row in look.rows if row[0].removeprefix("job:") not in gone or row[2] < 0])
         model.turns = {name: turn for name, turn in model.turns.items() if f"turn:{name}" in dump.held}  # else: taken
         return [*differences(model, dump), *broken(dump)]
 
