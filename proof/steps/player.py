@@ -22,7 +22,7 @@ from proof.model.record import Job
 from proof.steps import asked
 from proof.steps.asked import Unknown
 from proof.steps.playing import Deviation, Playing
-from proof.steps.recording import Look
+from proof.steps.recording import Look, Step
 from proof.steps.schedules import Schedules
 
 
