@@ -75,7 +75,7 @@ local redis = (function()
     call = call,
     pcall = function(...) return told(server().pcall(...), ...) end,
     log = function(...) return server().log(...) end,
-    LOG_WARNING = 2,
+    LOG_WARNING = 3,
     register_function = register,
     sha1hex = function(text) return server().sha1hex(text) end,
   }
