@@ -43,7 +43,8 @@ def replay_again(file: Path, until: str) -> None:
     recording, differs = Recording.load(file), False
     for prefix in PLAYED:
         held = hold(recording, prefix)
-        state = until or held.at or next(look.state for look in reversed(recording.looks) if look.prefix == prefix)
+        looks = (look.state for look in reversed(recording.looks) if look.prefix == prefix)
+        state = until or held.at or next(looks, "")
         _show(held.wrong)
         way = path_to(recording, prefix, state)
         with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import redis
 
 from coordinator.settings import Settings
 from coordinator.store import library
@@ -16,6 +17,7 @@ from proof.steps.asked import Unknown
 from proof.steps.documents import Documents
 from proof.steps.playing import Deviation
 from proof.steps.recording import HERE, Look, Recording, Step, steps_of
+from proof.steps.replay import path_to, replay
 from tasks.documents.library import OWN, text_of
 from tests.harness.functions import ALL
 from tests.harness.redis import RedisServer
@@ -413,6 +415,14 @@ def test_the_course_has_each_step_and_each_answer(course: Recorded) -> None:
     assert {step.name for step in steps} == {step.name for step in ALL if step.file in STEPS}
     told = {step.reply[0][0] for step in steps if step.name == "document_report"}
     assert told == {"prepare", "kept", "commit", "behind"}
+
+
+def test_the_steps_done_again_answer_the_same_and_leave_the_same_keys(course: Recorded, own_redis: RedisServer) -> None:
+    looks = [look._replace(rows=[row for row in look.rows if row[0] != "now"]) for look in course.looks.values()]
+    recording = Recording({"log": course.steps()}, looks)
+    way = path_to(recording, course.prefix, looks[-1].state)
+    with redis.Redis(port=own_redis.port) as client:
+        assert (len(way), [*replay(recording, course.prefix, way, client)]) == (len(looks), [])
 
 
 def altered(value: Any) -> Iterator[Any]:
