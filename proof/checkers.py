@@ -125,17 +125,25 @@ def at_least_once(history: History) -> Iterator[Wrong | None]:
 
 
 def effects_once(history: History) -> Iterator[Wrong | None]:
-    """Of each job that succeeded each effect was applied once, and no cell took an older fence after a newer one."""
+    """Of each job that succeeded each effect was applied once, and no cell took an older fence after a newer one.
+
+    Where a cell refused it, and the store has lost the claim with the newer fence since, the older one is the holder
+    again: it ends, though what it writes to knows better.
+    """
     applied: Counter[tuple[str, str]] = Counter()
     greatest: dict[str, int] = defaultdict(int)
+    newer: dict[str, int] = {}  # cell: when its greatest fence came
+    refused: dict[tuple[str, str], int] = {}
     for event in history.events:
         if event.f == "run" and event.type == "invoke":
             for key in event.value["keys"]:
-                if history.limit(key) == 1:
-                    greatest[key] = max(greatest[key], int(event.value["fence"]))
+                if history.limit(key) == 1 and int(event.value["fence"]) > greatest[key]:
+                    greatest[key], newer[key] = int(event.value["fence"]), event.time
         if event.f != "write":
             continue
         cell, fence = str(event.value["cell"]), int(event.value["fence"])
+        if event.value["outcome"] == "refused" and cell in newer:
+            refused[cell, str(event.value["what"])] = newer[cell]
         if event.value["outcome"] == "applied":
             yield None
             applied[cell, str(event.value["what"])] += 1
@@ -149,7 +157,8 @@ def effects_once(history: History) -> Iterator[Wrong | None]:
     succeeded = {str(event.value["job"]) for event in history.of("job") if event.value["state"] == "succeeded"}
     for event in history.of("submit", "ok"):
         for cell, what in event.value.get("effects", []) if event.value["job"] in succeeded else ():
-            if not applied[cell, what]:
+            gone = (cell, what) in refused and history.lost(refused[cell, what], history.events[-1].time)
+            if not applied[cell, what] and not gone:
                 yield Wrong(event.index, f"{cell}: {what} was never applied")
 
 

@@ -623,6 +623,14 @@ FAULTS = [
         "One page said both that 102 jobs stand behind another and that none does: the longest lines were sought among "
         "2,000 lanes drawn by chance.", "black-box trials",
     ),
+    Fault(
+        "a-waiter-on-a-loop-is-overtaken", "87e8c62", "coordinator/locks/locks.py",
+        "min(_ASKS, deadline - time.monotonic())", "deadline - time.monotonic()",
+        "tests/coordinator/locks/test_waiters.py::"
+        "test_a_waiter_listens_for_its_turn_and_asks_thrice_before_it_counts_as_dead",
+        "A waiter for a lock in asyncio asked each five seconds. Redis took it for dead after three: its turn went to "
+        "those behind it.", "a reader's review",
+    ),
 ]
 
 # Defects that nobody had, and that the model meets too seldom: a test sees each, or a judge of a seed.
@@ -675,6 +683,45 @@ IMAGINED = [
         '            replies = self.store.step("lease_renew", milliseconds(self.settings.lock_ttl), *pairs)\n',
         "            replies = [1] * len(chunk)\n",
         "seed 1", "no clock renews a lease",
+    ),
+    Fault(
+        "a-lock-is-renewed-late", "", "coordinator/locks/leases.py", "asked_at + term.ttl / 3, asked_at",
+        "asked_at + term.ttl * 0.9, asked_at",
+        "tests/coordinator/locks/test_renewals.py::test_a_lease_is_renewed_each_third_of_its_ttl",
+        "a lock is renewed at nine tenths of its ttl, so that a short pause of its process loses it",
+    ),
+    Fault(
+        "a-running-job-is-renewed-late", "", "coordinator/warden/clock/runner_watch.py", "self.settings.lock_ttl / 6",
+        "self.settings.lock_ttl * 0.9",
+        "tests/coordinator/warden/clock/test_watch.py::"
+        "test_the_lease_of_a_running_job_is_renewed_each_third_of_its_ttl_or_sooner",
+        "the lease of a running job is renewed at nine tenths of its ttl",
+    ),
+    Fault(
+        "no-step-wakes-a-waiter", "", "coordinator/store/functions/rules/admit.lua",
+        "    redis.call('RPUSH', c.P .. 'turn:' .. id, fence)\n", "",
+        "tests/coordinator/locks/test_waiters.py::"
+        "test_the_step_by_which_its_turn_comes_grants_the_lock_and_wakes_the_waiter",
+        "a waiter for a lock learns only at its next question that its turn has come",
+    ),
+    Fault(
+        "no-waiter-listens", "", "coordinator/locks/locks.py", "                    pop(",
+        "                    time.sleep(",
+        "tests/coordinator/locks/test_waiters.py::"
+        "test_a_waiter_listens_for_its_turn_and_asks_thrice_before_it_counts_as_dead",
+        "a waiter for a lock does not listen for its turn, and only asks",
+    ),
+    Fault(
+        "keyword-arguments-do-not-count", "", "coordinator/jobs/request.py", "but = _OF_RESULT if call",
+        "but = {*_OF_RESULT, 'kwargs'} if call",
+        "tests/coordinator/keyed_task/test_calls.py::test_calls_coalesce_only_where_all_their_arguments_are_the_same",
+        "calls that differ in a keyword argument coalesce, and get the result of the first",
+    ),
+    Fault(
+        "nobody-hears-of-an-end", "", "coordinator/store/functions/rules/settle.lua",
+        "redis.call('PUBLISH', c.P .. 'done:' .. id, state)", "0",
+        "tests/coordinator/lanes/test_lane_ends.py::test_each_end_is_told_to_those_who_listen",
+        "whoever waits for a job learns of its end only when it looks by itself",
     ),
 ]
 # fmt: on

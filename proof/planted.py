@@ -120,6 +120,10 @@ RIGHT = {
         _one().submit("b", "k").run("a", 1, "k").run("b", 2, "k").fault("lose", 1, loses=2)
         .begin("a", 3, "k").write("a", 3, "k", outcome="known").end("a", 3).is_("a").is_("b", "unknown").history()
     ),
+    "one that is refused for a claim that the store has lost since": (
+        _one().begin("a", 1, "k").fault("stop", 5, victims=["1"]).begin("a", 2, "k", attempt=2)
+        .write("a", 1, "k", outcome="refused").fault("lose", 1, loses=2).end("a", 1).is_("a").history()
+    ),
     "one that waited for a message which the broker lost": (
         Script().fault("hang", 1, drops=True).submit("a", "k", kind="parts").is_("a", "failed", "TimedOut").history()
     ),
@@ -218,6 +222,10 @@ WRONG = {
     "effects_once": {
         "an effect twice": _two().write("a", 4, "k").history(),
         "an effect that is missing": _one().begin("a", 1, "k").end("a", 1).is_("a").history(),
+        "an effect that was refused, and nothing was lost": (
+            _one().begin("a", 1, "k").fault("stop", 5, victims=["1"]).begin("a", 2, "k", attempt=2)
+            .write("a", 1, "k", outcome="refused").end("a", 1).end("a", 2).is_("a").history()
+        ),
         "a cell that took an older fence": Script().write("a", 2, "k").write("b", 1, "k").history(),
     },
     "fences_grow": {

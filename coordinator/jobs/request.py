@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from kombu.utils.json import dumps
 
@@ -17,9 +17,11 @@ from coordinator.jobs.current import working
 from coordinator.jobs.encoding import bounded, encode, in_order
 from coordinator.jobs.options import KEEP, JobDefaults, SubmitOptions
 from coordinator.jobs.spec import Message, Signature, SignatureOptions, Spec, StepSpec
-from coordinator.settings import Settings
 from coordinator.store.times import milliseconds
 from coordinator.store.wire import Arg
+
+if TYPE_CHECKING:
+    from coordinator.settings import Settings
 
 WHEN_BUSY = ("queue", "skip", "defer", "replace")
 ON_FAILURE = ("release", "hold")

@@ -26,6 +26,7 @@ from coordinator.store.times import milliseconds
 logger = logging.getLogger(__name__)
 
 _AWAY = (StoreUnavailable, StoreRefused)
+_ASKS = 1.0  # seconds at most between two requests of a waiter: after 3 of silence it counts as dead (rules/locks.lua)
 
 
 def check_lock(name: str, ttl: float, blocking_timeout: float | None) -> str:
@@ -140,7 +141,7 @@ class Locks:
             while True:
                 since = time.monotonic()
                 try:
-                    pop(max(0.01, deadline - time.monotonic()))
+                    pop(max(0.01, min(_ASKS, deadline - time.monotonic())))
                     since = time.monotonic()
                     state, fence = self.store.step("lock_wait", job_id)
                 except _AWAY:

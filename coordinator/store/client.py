@@ -16,18 +16,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from shlex import quote
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import redis
 
 from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.settings import Settings
 from coordinator.store.connections import Connections, Listener
 from coordinator.store.database import Database, database_of
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import ClockReading
 from coordinator.store.wire import Arg, pack, refused, says, unavailable, unwritable
+
+if TYPE_CHECKING:
+    from coordinator.settings import Settings  # it loads pydantic, and the clock has no need of that
 
 logger = logging.getLogger(__name__)
 

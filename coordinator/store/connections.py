@@ -9,14 +9,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import redis
 
 from coordinator.errors import CoordinatorError
-from coordinator.settings import Settings
 from coordinator.store.sentinel import Server
 from coordinator.store.wire import Arg, reply_or_error
+
+if TYPE_CHECKING:
+    from coordinator.settings import Settings
 
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
 Listener = Callable[[float], None]

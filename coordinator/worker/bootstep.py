@@ -191,18 +191,22 @@ class WardenStep(bootsteps.StartStopStep):
             "routes": json.dumps(app.coordinator._queues_of(tasks)),
             **self._bells,
         }
-        labels = app.coordinator.settings.labels
+        settings = app.coordinator.settings
         queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
         return {
             "app": locate(app),
             "board": str(app.coordinator._board.folder),
             "memory": app.coordinator._board.memory,
-            "settings": app.coordinator.settings.model_dump(mode="json"),
+            "settings": settings.model_dump(mode="json") | {"gap": settings.gap},
             "node": c.hostname,
             "incarnation": app.coordinator._incarnation,
             "worker": processes.identity(),
             "about": about,
-            "serves": [f"app {app.main}", *(f"queue {name}" for name in queues), *(f"label {name}" for name in labels)],
+            "serves": [
+                f"app {app.main}",
+                *(f"queue {name}" for name in queues),
+                *(f"label {name}" for name in settings.labels),
+            ],
             "tasks": [CANVAS, *MAPS, *tasks],
         }
 

@@ -165,6 +165,7 @@ class Beside(Stepping):
         if another and known:
             assert not given
             self.store._client.zrem(rung, bell)
+            self.store.jump(0)  # what was read before counts no more
         else:
             self.requests.append(asked)
             self.taken(given, token, node, runner, self.model.nodes[node].classes)

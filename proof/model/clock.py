@@ -23,14 +23,14 @@ T = TypeVar("T")
 _BEGIN = """
 local function server() return redis end -- while the library is loaded it is another than in a call
 local redis = (function()
-  local at, ends, told
+  local at, since, ends, told
   local function call(command, ...)
     if command == 'TIME' then
       return {string.format('%.0f', math.floor(at / 1000)), string.format('%.0f', at % 1000 * 1000)}
     end
     if command == 'PTTL' then
       local till = server().call('EXISTS', (...)) == 1 and server().call('ZSCORE', ends, (...))
-      return till and till - at or -2
+      return till and till - since or -2
     end
 """
 _SORTED = """
@@ -61,14 +61,15 @@ _END = """
     local done = reply
     if free.NX and free.GET then done = not reply end
     if not ms or not done then return reply end -- SET … NX found one there
-    local till = words[3] == 'GT' and server().call('ZSCORE', ends, words[1]) or at + ms
-    server().call('ZADD', ends, math.max(at + ms, tonumber(till)), words[1])
+    local till = words[3] == 'GT' and server().call('ZSCORE', ends, words[1]) or since + ms
+    server().call('ZADD', ends, math.max(since + ms, tonumber(till)), words[1])
     return reply
   end
   local function register(function_)
     local callback = function_.callback
     function_.callback = function(keys, args)
-      at, ends = tonumber(server().call('GET', keys[1] .. 'time')), keys[1] .. 'ends'
+      at, since = string.match(server().call('GET', keys[1] .. 'time'), '^(%S+) (%S+)$')
+      at, since, ends = tonumber(at), tonumber(since), keys[1] .. 'ends'
       told = keys[1] .. 'told'
       return callback(keys, args)
     end
@@ -92,9 +93,8 @@ AGAIN = _BEGIN + _TOLD + _END
 """For steps that are done again: the server answers of others what `<prefix>told` lists."""
 
 _GO = """
-local now = ARGV[1]
-redis.call('SET', KEYS[1] .. 'time', now)
-for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1] .. 'ends', '-inf', now)) do
+redis.call('SET', KEYS[1] .. 'time', ARGV[1] .. ' ' .. ARGV[2])
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1] .. 'ends', '-inf', ARGV[3])) do
   redis.call('ZREM', KEYS[1] .. 'ends', key)
   if redis.call('PTTL', key) > 0 then redis.call('DEL', key) end
 end
@@ -111,9 +111,11 @@ def library(mutant: Mutant | None = None, before: str = _CLOCK) -> Library:
     return assemble(planted, before)
 
 
-def go_to(client: Any, prefix: str, ms: float) -> None:
-    """The clock of an installation shows this instant; what ended before it is gone."""
-    client.eval(_GO, 1, prefix, repr(ms))
+def go_to(client: Any, prefix: str, ms: float, since: int, over: int) -> None:
+    """The clock of an installation shows this instant. Keys that get a ttl have it `since` then; what ended by `over`
+    is gone.
+    """
+    client.eval(_GO, 1, prefix, repr(ms), since, over)
 
 
 class Clocked(Store):
@@ -164,7 +166,7 @@ class Clocked(Store):
         """The new time."""
         self._kept.clear()
         self.time += ms
-        go_to(self._client, self.prefix, self.time)
+        go_to(self._client, self.prefix, self.time, self.time, self.time)
         return self.time
 
     def close(self) -> None:

@@ -11,8 +11,9 @@ from proof.model.record import TERMINAL
 
 def broken(dump: Dump) -> Iterator[str]:
     """What does not hold, a sentence each."""
+    yield from _crowded(dump)
     for name in dump.held:
-        if name.startswith(("lock:", "slot:")) and name not in dump.fading:
+        if name.startswith(("lock:", "slot:", "turn:")) and name not in dump.fading:
             yield f"{name} has no ttl"
     records = dump.records()
     for name, record in records.items():
@@ -29,3 +30,17 @@ def broken(dump: Dump) -> Iterator[str]:
     for what, number in kept.items():
         if int(by_task.get(what, 0)) < number:
             yield f"{what!r} are counted {by_task.get(what, 0)}, kept are {number}"
+
+
+def _crowded(dump: Dump) -> Iterator[str]:
+    """Nodes whose score is not their share of occupied slots: they would be rung too often, or not at all. One whose
+    processors are used up comes behind all that are less than half full; how busy they are else, and whose turn it is,
+    counts for less. How fast its jobs run is measured later than it counts.
+    """
+    for name, score in dump.scores("room").items():
+        about, held = dump.under("node")[name], dump.under("work").get(name, ())
+        occupied = len(held) + len(dump.under("rung").get(name, ())) + int(about["ordinary"])
+        share = occupied / int(about["capacity"])
+        due = 0.5 + share / 2 if about.get("braked") == "1" and share < 1 else share
+        if not {"deaf", "pace"} & about.keys() and abs(score - due) > 0.1:
+            yield f"{name} has a score of {score}, and {occupied} of its {about['capacity']} slots are occupied"

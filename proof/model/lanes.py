@@ -54,6 +54,7 @@ class Lanes:
         self.queues: dict[str, dict[str, list[str]]] = defaultdict(dict)
         self.ready: dict[str, float] = {}
         self.locks: dict[tuple[str, int], tuple[str, int]] = {}
+        self.turns: dict[str, tuple[int, int]] = {}  # of locks: the fence that wakes the waiter, and until when
         self.counts: Counter[str] = Counter()
         self.kinds: set[str] = set()
         self.nodes: dict[str, Node] = {}
@@ -144,7 +145,10 @@ class Lanes:
                     self.leave(job, "failed")
                     return
                 else:
-                    self.acquire(job, job.token, job.ttl if job.id == self.asking else min(job.ttl, SILENT))
+                    waits = job.id != self.asking
+                    self.acquire(job, job.token, min(job.ttl, SILENT) if waits else job.ttl)
+                    if waits:
+                        self.turns[job.id] = (job.fence, self.wall + job.ttl)
 
     def silent(self, job: Job) -> bool:
         """A waiter that does not ask any more."""
@@ -260,6 +264,7 @@ class Lanes:
     def lapse(self) -> None:
         """Redis forgets what it was to keep so long."""
         self.locks = {key: lock for key, lock in self.locks.items() if lock[1] > self.now}
+        self.turns = {name: turn for name, turn in self.turns.items() if turn[1] > self.wall}
         self.condemned = {token: till for token, till in self.condemned.items() if till > self.wall}
         for job in [job for job in self.jobs.values() if job.over and job.kept_until <= self.wall]:
             del self.jobs[job.id]

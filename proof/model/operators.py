@@ -203,14 +203,14 @@ class Model(Sweeps):
 
     # Nodes
 
-    def register(self, name: str, incarnation: str, ttl: int) -> str:
+    def register(self, name: str, incarnation: str, ttl: int, ending: bool = False) -> str:
         node = self.nodes[name]
         other = node.incarnation or (node.gone[0] if node.gone[1] > self.wall else "")
         if other and other != incarnation and node.alive > self.uptime:
             return "taken"
         if node.lost and node.lost[1] == incarnation:
             node.lost = None
-        node.lapse, node.gone, node.ending = None, ("", 0), False
+        node.lapse, node.gone, node.ending = None, ("", 0), ending
         if other != incarnation:
             node.work = {}
         node.incarnation, node.alive = incarnation, self.uptime + ttl

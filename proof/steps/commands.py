@@ -23,7 +23,7 @@ FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_
 def hold_again(file: Path) -> None:
     """Hold recorded steps against the model: each answer, and all keys whenever the laboratory looked."""
     recording, wrong = Recording.load(file), False
-    for prefix in PLAYED:
+    for prefix in filter(PLAYED.__contains__, recording.prefixes()):
         held = hold(recording, prefix)
         click.echo(f"{prefix} {held.text()}")
         _show(held.wrong)
@@ -41,10 +41,10 @@ def replay_again(file: Path, until: str) -> None:
     than a step has changed what Redis kept.
     """
     recording, differs = Recording.load(file), False
-    for prefix in PLAYED:
+    for prefix in filter(PLAYED.__contains__, recording.prefixes()):
         held = hold(recording, prefix)
-        looks = (look.state for look in reversed(recording.looks) if look.prefix == prefix)
-        state = until or held.at or next(looks, "")
+        looked = [look.state for look in recording.looks if look.prefix == prefix]
+        state = until or held.at or looked[-1]
         _show(held.wrong)
         way = path_to(recording, prefix, state)
         with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -46,16 +46,20 @@ class Held:
 
 
 def hold(recording: Recording, prefix: str) -> Held:
-    """Play all branches of an installation. A branch ends where the model has lost its way."""
-    held, parts = Held(), list(_branches(recording.steps(prefix)))
-    forks = {part[0].before for part in parts}
+    """Play all branches of an installation, those of one server in its order; each to its end, or to where the model
+    has lost its way.
+    """
+    held, servers = Held(), [deque(_branches(log)) for log in recording.steps(prefix)]
+    forks = {part[0].before for parts in servers for part in parts}
     looks = {look.state: look for look in recording.looks if look.prefix == prefix}
     known: dict[str, Playing] = {"": PLAYED.get(prefix, Player)()}
-    while ready := [part for part in parts if part[0].before in known]:
-        for part in ready:
-            parts.remove(part)
+    fences: dict[str, tuple[int, str]] = {}
+    while ready := [parts for parts in servers if parts and parts[0][0].before in known]:
+        for parts in ready:
+            part = parts.popleft()
             held.branches += 1
             player = deepcopy(known[part[0].before])
+            player.fences = fences
             for number, step in enumerate(part):
                 if not _play(step, player, held):
                     break
@@ -63,22 +67,21 @@ def hold(recording: Recording, prefix: str) -> Held:
                     _compare(player, looks[step.after], held)
                 if step.after in forks and step.after not in known:
                     known[step.after] = deepcopy(player)
-    for part in [] if held.wrong else parts:
+    for part in [] if held.wrong else [part for parts in servers for part in parts]:
         held.fails(part[0].before, f"{len(part)} steps go on from a state that no recorded step made")
     return held
 
 
-def _branches(logs: Iterable[list[Step]]) -> Iterator[list[Step]]:
+def _branches(log: list[Step]) -> Iterator[list[Step]]:
     """Steps of one server, each of which begins where the one before it ended."""
-    for log in logs:
-        part: list[Step] = []
-        for step in log:
-            if part and step.before != part[-1].after:
-                yield part
-                part = []
-            part.append(step)
-        if part:
+    part: list[Step] = []
+    for step in log:
+        if part and step.before != part[-1].after:
             yield part
+            part = []
+        part.append(step)
+    if part:
+        yield part
 
 
 def _play(step: Step, player: Playing, held: Held) -> bool:

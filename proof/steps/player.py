@@ -22,7 +22,7 @@ from proof.model.record import Job
 from proof.steps import asked
 from proof.steps.asked import Unknown
 from proof.steps.playing import Deviation, Playing
-from proof.steps.recording import Look
+from proof.steps.recording import Look, Step
 from proof.steps.schedules import Schedules
 
 
@@ -39,7 +39,7 @@ class Anything:
 
 
 ANY = Anything()
-OFFERED, REPEATED = 30_000, 2_000  # ms until a trouble is offered again, and a bell is rung again
+OFFERED, EDGE = 30_000, 2  # ms until a trouble is offered again; and of doubt
 
 
 class Nodes(dict[str, Node]):
@@ -51,8 +51,9 @@ class Nodes(dict[str, Node]):
 
 
 class Player(Playing):
-    """`fields`: of each job, as its submit had them; `bells`: those that were answered; `void`: since when those of a
-    node are for nothing; `troubles`: when each is offered next, and whether it was before.
+    """`fields`: of each job, as its submit had them; `forgotten`: those whose time is over; `bells`: those that were
+    answered; `instants`: of the steps, at which bells may have been rung; `void`: since when those of a node are for
+    nothing; `troubles`: when each is offered next, and whether it was before.
     """
 
     def __init__(self) -> None:
@@ -65,31 +66,39 @@ class Player(Playing):
         self.begun: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
         self.troubles: dict[str, tuple[int, bool]] = {}
         self.revoked: set[str] = set()
+        self.forgotten: set[str] = set()
         self.bells: set[str] = set()
+        self.instants: set[int] = set()
         self.void: dict[str, int] = {}
         self.swept = 0
 
+    def _go_to(self, step: Step) -> None:
+        over = {name for name, job in self.model.jobs.items() if job.over}
+        super()._go_to(step)
+        self.forgotten |= over - self.model.jobs.keys()
+
     def _reply_of(self, handler: Callable[..., Any], args: list[str]) -> Any:
         self.schedules.now, self.schedules.wall = self.model.now, self.model.wall
+        self.instants.add(self.model.now)
         before = {name: (job.state, job.rollback) for name, job in self.model.jobs.items() if not job.over}
         faults = self.model.counts["faults"]
         reply = handler(*args)
         self._note_troubles(before, self.model.counts["faults"] > faults)
         return reply
 
-    def at(self, micros: int) -> Model:
-        """The model at an instant at which nobody took a step. A lock that ends just then counts as ended: Redis' own
-        clock of a step may be a millisecond before the one that the step reads.
-        """
-        model, wall = self.model, micros // 1000
-        model.now += wall - self.wall + 2
-        model.wall = wall
-        model.lapse()
-        return model
-
     def differences(self, look: Look) -> list[str]:
-        dump = Dump(look.rows)
-        return [*differences(deepcopy(self).at(look.time), dump), *broken(dump)]
+        """What Redis forgets just then is left out: its own clock of a step may be a millisecond off."""
+        model, wall = deepcopy(self.model), look.time // 1000
+        model.now += wall - self.wall + EDGE
+        model.wall = wall
+        ending = {job.id for job in model.jobs.values() if job.over and abs(job.kept_until - wall) <= EDGE}
+        for name in ending:
+            del model.jobs[name]
+        model.lapse()
+        gone = ending | self.forgotten  # where the clock went back, Redis may show again what it has not deleted yet
+        dump = Dump([row for row in look.rows if row[0].removeprefix("job:") not in gone or row[2] < 0])
+        model.turns = {name: turn for name, turn in model.turns.items() if f"turn:{name}" in dump.held}  # else: taken
+        return [*differences(model, dump), *broken(dump)]
 
     # Clients
 
@@ -165,7 +174,8 @@ class Player(Playing):
             return self._claimed(self.model.jobs[known.work[runner][2]])
         if held or not fresh:
             return None
-        if self.told is None and int(bell.partition("-")[0]) <= self.void.get(node, 0):
+        rung = int(bell.partition("-")[0])
+        if self.told is None and (rung not in self.instants or rung <= self.void.get(node, 0)):
             return None
         return self._taken(known, runner, token, int(ttl), {*self.model.queued()}, {*known.classes})
 
@@ -411,7 +421,7 @@ class Player(Playing):
             asked.serve(node, about, serves, tasks)
         if other != incarnation:
             self.void[name] = self.model.now
-        return self.model.register(name, incarnation, int(ttl))
+        return self.model.register(name, incarnation, int(ttl), bool(loads(about).get("ending")))
 
     def node_beat(self, name: str, incarnation: str, ttl: str, times: str, measures: str, *words: str) -> Any:
         model, node, fields = self.model, self.model.nodes[name], asked.pairs(words)

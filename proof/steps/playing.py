@@ -16,14 +16,16 @@ class Deviation(Exception):
 
 class Playing:
     """One installation, from an empty store on. A handler has the name of the step, gets its arguments, and returns the
-    reply. `model` has the clocks and the fences; `told`: the recorded reply.
+    reply. `model` has the clocks and the fences; `told`: the recorded reply; `fences`: what each life of the library
+    remembers, whatever becomes of the keys: its last fence, and as whose master it gave that.
     """
 
     def __init__(self, model: Lanes) -> None:
         self.model = model
         self.told: Any = None
-        self.life = self.term = ""
+        self.life = ""
         self.wall = 0
+        self.fences: dict[str, tuple[int, str]] = {}
 
     def play(self, step: Step) -> None:
         """Raises Deviation, or Unknown if the model has no such step."""
@@ -33,7 +35,10 @@ class Playing:
         if step.error:
             raise Deviation(f"{step.name} failed: {step.error}")
         self._go_to(step)
+        last = self.model.fence
         expected = _text(self._reply_of(handler, step.args))
+        if self.model.fence != last:
+            self.fences[self.life] = self.model.fence, self.fences.get(self.life, (0, ""))[1]
         if expected != self.told:
             raise Deviation(f"it should answer {expected}, and answers {self.told}")
 
@@ -44,11 +49,13 @@ class Playing:
         """The time of a step, and the server that does it."""
         model = self.model
         self.told = step.reply[0] if step.reply else None
+        fence, term = self.fences.get(step.life, (0, ""))
         if step.life != self.life:
-            self.life, self.term, model.begins = step.life, "", True
-        for term in step.outside:  # read where another server may have given fences
-            if term.startswith("master_replid") and term != self.term:
-                self.term, model.begins = term, True
+            self.life, model.begins, model.fence = step.life, not fence, max(fence, model.fence)
+        for told in step.outside:  # read where another server may have given fences
+            if told.startswith("master_replid") and told != term:
+                model.begins = True
+                self.fences[step.life] = fence, told
         model.wall = step.begun // 1000
         model.lapse()
         if step.time is None:

@@ -94,8 +94,8 @@ class Recording:
 
 
 _LOOK = f"""
-local rows = (function() {READ} end)()
-return {{redis.call('GET', 'recorded:' .. KEYS[1]) or '', redis.call('TIME'), rows}}
+local time = redis.call('TIME')
+return {{redis.call('GET', 'recorded:' .. KEYS[1]) or '', time, (function() {READ} end)()}}
 """
 
 

@@ -55,7 +55,8 @@ class Again:
             self._client.function_flush("SYNC")
             self._client.function_load(self._library.text)
         at = step.begun if step.time is None else step.time
-        go_to(self._client, self._prefix, at / 1000)
+        since = step.begun // 1000  # a key is gone once its last ms is over
+        go_to(self._client, self._prefix, at / 1000, since, since - 1)
         told = self._prefix + "told"
         if step.outside:
             self._client.rpush(told, *step.outside)
@@ -85,7 +86,7 @@ class Again:
 
     def differences(self, look: Look) -> Iterator[str]:
         """Of the keys that were there."""
-        go_to(self._client, self._prefix, look.time / 1000)
+        go_to(self._client, self._prefix, look.time / 1000, 0, look.time // 1000 - 1)
         then, now = Dump(look.rows), Dump.of(self._client, self._prefix)
         for name in sorted({*then.held, *now.held}):
             was, now_is = _canonical(then.held.get(name)), _canonical(now.held.get(name))
@@ -126,7 +127,7 @@ def _form(name: str, reply: list[Any]) -> Any:
         told = sorted(zip(told[::2], told[1::2], strict=True))
     if name == "entries_read":
         told = [*told[:2], *sorted(told[2:])]
-    if name == "document_report":  # a set has an order of its own in each process
+    if name == "document_report":  # members, as a set has them
         told = [*told[:5], sorted(told[5])]
     if name == "node_beat":  # whether errands are due depends on the troubles that they took away
         told = [*told[:3], *told[4:]]

@@ -79,8 +79,8 @@ def test_a_client_with_an_app_loads_no_worker_and_no_beat(coordinator: Coordinat
     assert not among(found - loaded("import celery; celery.Celery()"), NOT_OF_AN_APP)
 
 
-def test_the_clock_loads_no_celery() -> None:
-    assert not among(loaded("import coordinator.warden.clock.__main__"), ("celery",))
+def test_the_clock_loads_no_celery_and_no_pydantic() -> None:
+    assert not among(loaded("import coordinator.warden.clock.__main__"), ("celery", "pydantic"))
 
 
 def test_the_front_door_hands_on_each_public_name_and_no_other() -> None:

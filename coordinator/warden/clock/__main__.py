@@ -12,21 +12,31 @@ import queue
 import sys
 import time
 from functools import partial
-from typing import TextIO
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TextIO, cast
 
 from coordinator.diagnosis.server import log_server
 from coordinator.errors import CoordinatorError, StoreRefused, StoreUnavailable
 from coordinator.fleet import processes
 from coordinator.fleet.nodes import About
-from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.warden.clock.clock import Charge, Clock
 from coordinator.warden.companion import Companion, LineReader, outlive_signals, sign_of_life
+
+if TYPE_CHECKING:
+    from coordinator.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 20.0  # seconds of silence after which the errands are killed
 _FIRST = 180.0  # seconds until their first sign of life: they import the app
+
+
+class WorkersSettings(SimpleNamespace):
+    """The attributes of `Settings`, which the worker has checked: so this process loads no pydantic."""
+
+    def source(self, name: str) -> str:
+        return "its worker"
 
 
 def serve(clock: Clock, source: TextIO, errands: Companion) -> None:
@@ -70,7 +80,7 @@ def main() -> None:
     outlive_signals()
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/clock] %(message)s")
     charge = Charge(**json.loads(sys.stdin.readline()))
-    store = Store(Settings.model_validate(charge.settings))
+    store = Store(cast("Settings", WorkersSettings(**charge.settings)))
     clock = Clock(store, charge, partial(sign_of_life, int(sys.argv[1])))
     command = ["-m", "coordinator.warden.errands", charge.app]
     errands = Companion("the errands", command, clock.board.folder / "errands", _PATIENCE, _FIRST)

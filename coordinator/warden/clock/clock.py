@@ -45,7 +45,7 @@ class Charge:
     """The first line that a worker sends to its clock.
 
     `app`: where the errands import the Celery app from; `board`, `memory`: the folder and the descriptor of its board;
-    `settings`: the arguments of `Settings`.
+    `settings`: all attributes of `Settings`, which the worker has checked; the clock loads no pydantic.
     """
 
     node: str

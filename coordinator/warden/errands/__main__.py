@@ -12,7 +12,7 @@ import importlib.util
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from celery import Celery
 from coordinator.broker.doorbells import BellQueue, Doorbells
 from coordinator.errors import SettingsError
 from coordinator.fleet.nodes import About
-from coordinator.store.client import Store
+from coordinator.store.client import Ringer, Store
 from coordinator.threads import StoppableThread
 from coordinator.warden.companion import LineReader, outlive_signals, sign_of_life
 from coordinator.warden.errands.duties import Duty, WardenPlugin, report_life
@@ -61,6 +61,19 @@ def find(place: str) -> Celery:
     return app
 
 
+def receiver(ring: Ringer, duties: Sequence[Duty]) -> Callable[[About], None]:
+    """Make what receives the clock's lines: a bell to ring, or that duties have work."""
+
+    def receive(line: About) -> None:
+        if "ring" in line:
+            ring(str(line["node"]), str(line["ring"]))
+            return
+        for duty in duties:
+            duty.wake()
+
+    return receive
+
+
 def main() -> None:
     outlive_signals()
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/errands] %(message)s")
@@ -80,15 +93,7 @@ def main() -> None:
     duties = [Duty("results", coordinator._results.step), Duty("parked jobs", coordinator._parked.step)]
     troubles = Duty("troubles", coordinator._troubles.step)  # a handler of users may take its time
     queues = Duty("queues of nodes that are gone", lambda _: remove_queues_of_gone_nodes(app, charge["node"]), 60.0)
-
-    def receive(line: About) -> None:
-        if "ring" in line:
-            bells.ring(str(line["node"]), str(line["ring"]))
-            return
-        for duty in (*duties, troubles):
-            duty.wake()
-
-    clock = LineReader(sys.stdin, charge["clock"], receive)
+    clock = LineReader(sys.stdin, charge["clock"], receiver(bells.ring, [*duties, troubles]))
     plugins: list[WardenPlugin] = [make(charge["node"]) for make in coordinator._warden_plugins]
     parts: list[WardenPlugin] = [*duties, troubles, queues, *plugins]
     for part in parts:

@@ -1,12 +1,14 @@
 """Which node is woken for what, and that doorbells, room and ready lists heal."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from coordinator import Coordinator
 from coordinator.store.client import Store
-from tests.harness.hand_node import TASKS, Puppet
+from tests.harness.hand_node import TASKS, Puppet, Taken
 
 
 def rung(store: Store, step: str, *args: Any) -> list[str]:
@@ -64,6 +66,28 @@ def test_a_slice_that_ends_with_work_ready_rings_again(node: Puppet) -> None:
     node.order()
 
 
+def test_a_slice_that_ends_rings_once_for_what_its_own_job_made_ready(node: Puppet) -> None:
+    node.submit("a")
+    node.submit("a")
+    taken = node.must_take(bell=node.rung()[0])
+    assert node.rung() == []
+    node.finish(taken)
+    assert len(node.rung()) == 1
+    node.order()
+
+
+@pytest.mark.parametrize("end", [Puppet.lose, partial(Puppet.lose, how="stopped"), partial(Puppet.lose, how="handed")])
+def test_a_job_whose_process_is_gone_is_rung_at_once_at_a_node_whose_only_slot_it_had(
+    node: Puppet, end: Callable[[Puppet, Taken], str]
+) -> None:
+    node.up(capacity=1)
+    node.submit("a", job_id="j")
+    taken = node.must_take(bell=node.rung()[0])
+    end(node, taken)
+    assert len(node.rung()) == 1
+    assert node.order() == ["j"]
+
+
 @pytest.mark.parametrize(
     ("registered", "wanted"),
     [
@@ -96,6 +120,16 @@ def test_a_job_that_waited_for_a_node_is_rung_when_one_registers(coordinator: Co
     assert node.order() == ["j"]
 
 
+def test_a_job_whose_bell_was_on_its_way_to_a_node_that_leaves_is_rung_elsewhere(coordinator: Coordinator) -> None:
+    one, two = pair(coordinator)
+    one.submit("a")
+    leaving, other = (one, two) if one.rung() else (two, one)
+    assert other.rung() == []
+    leaving.nodes.leave(leaving.name, "a")
+    assert len(other.rung()) == 1
+    other.order()
+
+
 def test_jobs_that_no_node_knows_do_not_hide_the_others(coordinator: Coordinator) -> None:
     node = Puppet(coordinator.store)
     strangers = [node.submit(f"s{i}", task="shop.unknown").id for i in range(20)]
@@ -119,6 +153,32 @@ def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) 
     assert node.order() == ["j"]
     assert node.ready() == []
     assert node.store._client.exists(node.store.key("ready", "shop\ncelery")) == 0
+
+
+def test_a_bell_that_nobody_answers_is_due_again_after_two_seconds_and_counts_for_no_job_after_one(
+    node: Puppet,
+) -> None:
+    key, client = node.store.key("rung", "one"), node.store._client
+    node.store.ringer = lambda *_: None
+    node.submit("a")
+    ((bell, due),) = client.zrange(key, 0, -1, withscores=True)
+    assert due == int(bell.partition(b"-")[0]) + 2000
+    client.zrem(key, bell)
+    client.zadd(key, {f"{node.store.now() - 1000}-0": 2**53})
+    node.sweep()
+    assert len(node.rung()) == 2
+    node.order()
+
+
+def test_what_a_node_held_is_known_for_an_hour_after_it_has_left(node: Puppet) -> None:
+    node.submit("a")
+    taken = node.must_take()
+    node.nodes.leave("one", "a", [taken.id])
+    for kind in ("gone", "work"):
+        assert 3_500_000 < node.store._client.pttl(node.store.key(kind, "one")) <= 3_600_000
+    node.up()
+    assert node.renew(taken) == [True]
+    node.finish(taken)
 
 
 def test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_once_it_arrives(node: Puppet) -> None:

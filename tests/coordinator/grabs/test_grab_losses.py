@@ -2,13 +2,15 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from subprocess import PIPE
 
 import pytest
 
 from coordinator import Coordinator, Grab, LeaseLost, StoreUnavailable, WaitTimeout
-from coordinator.grabs.grab import Terms
+from coordinator.grabs.grab import Grabber, Terms
 from coordinator.jobs.instances import lane_of
 from coordinator.locks.leases import Lease, Renewer
 from tests.coordinator.conftest import ClientAt
@@ -67,6 +69,22 @@ def test_one_of_five_that_wait_takes_over_from_a_winner_that_was_killed(
         thread.join()
     assert sorted(heard) == ["abandoned", *["complete"] * 4]
     assert [one.result for one in losers] == ["done"] * 5
+
+
+def test_one_that_waits_looks_each_second_since_nobody_tells_of_a_winner_that_died(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winner, loser, waits = coordinator.grab("job", "a", "dies"), coordinator.grab("job", "a", "waits"), list[float]()
+
+    @contextmanager
+    def listening(_: Grabber, key: str, instance: str) -> Iterator[Callable[[float], None]]:
+        yield waits.append
+
+    monkeypatch.setattr(Grabber, "listening", listening)
+    monkeypatch.setattr(loser, "_look_for_end", lambda: "complete" if len(waits) == 3 else None)
+    assert loser.wait() == "complete"
+    assert waits == [1.0] * 3
+    winner.complete()
 
 
 def test_work_that_fails_is_tried_by_those_who_wait_up_to_the_attempts_and_then_left(coordinator: Coordinator) -> None:

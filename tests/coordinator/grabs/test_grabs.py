@@ -172,6 +172,15 @@ def test_a_function_runs_for_the_call_that_wins(coordinator: Coordinator) -> Non
     assert {one.instance: one.state for one in coordinator.grabs("nightly")} == {"4": "complete", "13": "failed"}
 
 
+def test_key_and_instance_of_a_function_are_made_of_all_arguments_of_the_call(coordinator: Coordinator) -> None:
+    @coordinator.run_once(key=lambda *_, kind: kind, instance=lambda day, *, kind: f"{day} {kind}")
+    def work(day: int, *, kind: str) -> None: ...
+
+    for day, kind in ((1, "a"), (1, "b"), (2, "a"), (1, "a")):
+        work(day, kind=kind)
+    assert sorted((one.key, one.instance) for one in coordinator.grabs()) == [("a", "1 a"), ("a", "2 a"), ("b", "1 b")]
+
+
 def test_a_celery_task_that_grabs_gives_json(coordinator: Coordinator) -> None:
     app = Celery("grabs", broker="memory://", set_as_current=False)
 

@@ -55,6 +55,14 @@ def test_only_false_is_a_way_past_the_lane_and_a_header_says_so_too(keyed: Any) 
     assert keyed.coordinator.counts()["created"] == 0
 
 
+def test_calls_coalesce_only_where_all_their_arguments_are_the_same(keyed: Any) -> None:
+    asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(("a",), {}), ((), {"name": "a"}), ((), {"name": "b"})]
+    calls = [keyed.late.apply_async(*one, task_id=f"{number}") for number, one in enumerate([*asked, *asked])]
+    told = [keyed.coordinator.job(call.id) for call in calls]
+    assert [job.id for job in told] == ["0", "1", "2"] * 2
+    assert [(job.args, job.kwargs) for job in told[:3]] == asked
+
+
 class Recording(Producer):
     """Notes what it publishes."""
 

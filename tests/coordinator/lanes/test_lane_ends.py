@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, JobFailed, Locked, StoreUnavailable, UnknownJob, WaitTimeout, aio
-from coordinator.jobs.record import Job
+from coordinator.jobs.record import TERMINAL, Job
 from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
@@ -47,6 +48,68 @@ def test_waiting_ends_with_the_job_and_not_before(node: Puppet) -> None:
     node.order()
     waiter.join(20)
     assert found == ["succeeded"]
+
+
+def by_success(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.finish(node.must_take())
+
+
+def by_failure(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.finish(node.must_take(), "failed")
+
+
+def by_a_hold(node: Puppet) -> None:
+    node.submit("a", job_id="j", on_failure="hold")
+    node.finish(node.must_take(), "failed")
+
+
+def by_a_cancel(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.lanes.cancel("j")
+
+
+def by_its_time(node: Puppet) -> None:
+    node.submit("a", job_id="j", options={"expires": 100})
+    node.store._client.zadd(node.store.key("expiry"), {"j": 1})
+    node.sweep()
+
+
+def by_a_rollback(node: Puppet) -> None:
+    node.submit("a", job_id="j", rollback={"task": "shop.other"})
+    node.finish(node.must_take(), "failed")
+    node.finish(node.must_take())
+
+
+def by_half_a_rollback(node: Puppet) -> None:
+    node.submit("a", job_id="j", rollback={"task": "shop.other"})
+    for _ in range(2):
+        node.finish(node.must_take(), "failed")
+
+
+def by_a_release(node: Puppet) -> None:
+    node.submit("a", job_id="j")
+    node.must_take()
+    node.lanes.release("a")
+
+
+ENDS: dict[Callable[[Puppet], None], str] = {
+    by_success: "succeeded", by_failure: "failed", by_a_hold: "held", by_a_cancel: "cancelled", by_its_time: "expired",
+    by_a_rollback: "rolled_back", by_half_a_rollback: "double_fault", by_a_release: "cancelled",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_each_end_is_told_to_those_who_listen(node: Puppet, end: Callable[[Puppet], None]) -> None:
+    with node.store._client.pubsub() as messages:
+        messages.subscribe(node.store.key("done", "j"))
+        assert messages.get_message(timeout=20), "it is subscribed"
+        end(node)
+        notice = messages.get_message(timeout=5)
+    assert notice
+    assert notice["data"].decode() == node.lanes.job("j").state == ENDS[end]
+    assert set(ENDS.values()) == {*TERMINAL, "held"}
 
 
 def test_a_waiter_whose_notice_was_lost_looks_for_itself(node: Puppet) -> None:

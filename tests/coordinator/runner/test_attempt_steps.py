@@ -87,3 +87,30 @@ def take_claim(node: Puppet) -> Claim:
 
 def taken_of(claim: Claim) -> Taken:
     return Taken(claim.id, claim.token, claim.token, claim.attempt, claim.losses, claim.fence)
+
+
+def test_a_parked_job_is_looked_at_when_its_time_is_over_and_its_sub_tasks_are_known_for_days(node: Puppet) -> None:
+    client, parked = node.store._client, node.store.key("parked", "shop")
+    node.submit("a", job_id="j", time_limit=5)
+    taken = node.must_take()
+    node.store.step("child_began", "j", "child", taken.fence, "one", "a")
+    assert client.pttl(node.store.key("begun", "j")) > 86_400_000
+    node.park(taken, "child")
+    node.store.step("parked_take", "shop", 10_000)
+    till, started = map(int, client.hmget(node.store.key("job", "j"), "till", "started"))
+    assert client.zscore(parked, "j") == till == started + 5000
+    node.lanes.cancel("j")
+
+
+def test_a_sub_task_belongs_to_the_attempt_that_published_it(node: Puppet) -> None:
+    def began(fence: int) -> int:
+        return int(node.store.step("child_began", "j", "child", fence, "one", "a"))
+
+    node.submit("a", job_id="j")
+    taken = node.must_take()
+    assert [began(5), began(5)] == [1, 1]
+    node.store.step("children_over", "j", "child")
+    assert began(5) == -1, "its attempt ended without it"
+    assert began(6) == 1, "a later attempt waits for it again"
+    assert began(5) == -1, "the message of the earlier one comes late"
+    node.finish(taken)

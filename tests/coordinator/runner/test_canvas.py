@@ -5,9 +5,11 @@ from typing import Any
 import celery
 import pytest
 from celery import Celery, chain, chord
+from celery.app.task import Context
 from celery.result import GroupResult
 
 from coordinator import Coordinator
+from coordinator.runner import canvas
 from tests.harness.hand_node import Puppet, playing
 from tests.harness.installation import Installation
 
@@ -52,6 +54,14 @@ def test_a_link_of_an_end_that_is_told_twice_is_one_job(keyed: Any, node: Puppet
     store._client.zadd(store.key("unsent", "keyed"), {call.id: 0})
     assert keyed.coordinator._results.step() == 1
     assert keyed.coordinator.lane("lane/b").length == links
+
+
+def test_the_id_of_a_link_is_of_its_job_its_end_and_its_place(keyed: Any) -> None:
+    link, ids = keyed.add.s(1), set()
+    for job_id, fence, number in (("a", 1, 0), ("b", 1, 0), ("a", 2, 0), ("a", 1, 1), ("a", 1, 0)):
+        request = Context(id=job_id, coordinator_fence=fence)
+        ids.add(canvas._named(link, request, number).options["task_id"])
+    assert len(ids) == 4
 
 
 def test_the_next_step_is_a_child(keyed: Any, node: Puppet) -> None:

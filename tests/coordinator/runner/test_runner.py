@@ -9,6 +9,8 @@ from celery import Celery
 from coordinator.broker.doorbells import Doorbells
 from coordinator.fleet.board import Board
 from coordinator.lanes.client import LaneClient
+from coordinator.runner import runner as module
+from coordinator.runner.attempt import Outcome, succeeded
 from coordinator.runner.claim import Claim
 from coordinator.runner.runner import Place, Runner, Tools
 from coordinator.settings import Settings
@@ -56,3 +58,29 @@ class Breaking:
     def started(self, claim: Claim) -> None:
         self._proxy.cut()
         raise self._error
+
+
+class Timed(Runner):
+    """Whose attempts take two seconds each, on a time of the test's own."""
+
+    def _attempt(self, claim: Claim) -> Outcome:
+        TIME.now += 2
+        return succeeded(claim, None, 0.0, 0.0)
+
+
+TIME = SimpleNamespace(now=1000.0, monotonic=lambda: TIME.now)
+
+
+def test_a_runner_goes_on_with_ready_jobs_until_its_slice_is_over(
+    node: Puppet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        node.submit(f"k{number}")
+    monkeypatch.setattr(module, "time", TIME)
+    board = Board.open()
+    place = Place("one", LaneClient(node.store), cast(Doorbells, None), "a", board)
+    events = SimpleNamespace(ended=lambda *_: None)
+    tools = cast(Tools, SimpleNamespace(tracers=None, events=events, outbox=None))
+    assert Timed(cast(Celery, SimpleNamespace(main="shop")), place, tools).run(node.rung()[0]) == 3, "5 seconds"
+    node.order()
+    board.close()

@@ -1,8 +1,10 @@
 """A soft limit strikes a body that runs, and nothing after it."""
 
 import signal
+import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from celery import Celery, Task
 from celery.exceptions import SoftTimeLimitExceeded
 
 from coordinator import Coordinator
+from coordinator.runner import soft_limit as module
 from coordinator.runner.soft_limit import Call, soft_limit
 
 LIMIT = 0.05
@@ -34,6 +37,20 @@ def test_it_is_raised_in_the_body_once_and_the_handler_goes() -> None:
     with soft_limit(LIMIT) as call:
         assert call(body) == "late"
     assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def test_it_is_waited_for_as_long_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(module, "threading", SimpleNamespace(**{**vars(threading), "Event": Ended}))
+    with soft_limit(600) as call:
+        assert call(spin, 0.0) == "well"
+    assert waits == [600]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -343,3 +343,18 @@ def test_an_app_without_a_coordinator_is_told_what_to_write() -> None:
 
 def test_a_dead_beats_tick_is_taken_over_before_a_lag_becomes_a_gap() -> None:
     assert CLAIM + 2 < LAPSE
+
+
+def test_a_beat_wakes_for_the_next_instant(beats: Beats) -> None:
+    beat = beats.beat(source(entry("n", FAST)))
+    run(beat, until=beats.ids)
+    assert beat.tick() <= FAST
+
+
+def test_a_late_word_about_an_earlier_tick_strikes_out_no_later_one(beats: Beats) -> None:
+    tick = beats.store.key("tick", "n")
+    taken = {"source": "s", "hash": "h", "last": 2000, "next": 3000, "unsent": 2000, "token": "t", "till": 2**50}
+    beats.client.hset(tick, mapping=taken)
+    for at, done in ((1000, 0), (2000, 1), (2000, 0)):
+        assert beats.store.step("tick_done", "n", at, "t", "sent", 0, at, "beat", 10) == done
+        assert beats.client.hexists(tick, "unsent") == (at == 1000)

@@ -1,6 +1,8 @@
 """Periodic entries: their hashes, and the instants at which they are due."""
 
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -81,26 +83,20 @@ def test_what_was_missed_longer_ago_than_the_grace_is_passed_over() -> None:
     assert due(daily, passed.instant, NOON + 3 * HOUR, HOUR) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schedule": 3.0},
-        {"task": "other"},
-        {"args": [2]},
-        {"kwargs": {"a": 2}},
-        {"options": {"queue": "b"}},
-        {"key": "k2"},
-        {"when_busy": "skip"},
-        {"submit": {"priority": 3}},
-        {"name": "other"},
-    ],
-    ids=str,
-)
-def test_the_hash_changes_with_everything_that_matters(change: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"name": "n", "schedule": 2.0, "task": "t", "args": [1], "kwargs": {"a": NOON}, "key": "k"}
-    one, other = Entry(**given), Entry(**(given | change))
-    assert one.hash(Every(one.schedule)) == Entry(**given).hash(Every(2.0))
-    assert one.hash(Every(one.schedule)) != other.hash(Every(other.schedule))
+CHANGES: dict[str, Any] = {
+    "name": "other", "schedule": "0 0 13 * * ?", "task": "other", "args": [2], "kwargs": {"a": 2},
+    "options": {"queue": "b"}, "key": "k2", "when_busy": "skip", "submit": {"priority": 3}, "instance": True,
+    "misfire": "all", "catch_up": 5, "jitter": 2.0, "zone": "Europe/Berlin", "first": NOON, "last": NOON,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Entry)])
+def test_the_hash_changes_with_each_field(field: str) -> None:
+    given: dict[str, Any] = {"name": "n", "schedule": "0 0 12 * * ?", "task": "t", "args": [1], "kwargs": {"a": NOON}}
+    given |= {"key": "k"}
+    one, other = Entry(**given), Entry(**{**given, field: CHANGES[field]})
+    assert one.hash(one.planned()) == Entry(**given).hash(Entry(**given).planned())
+    assert one.hash(one.planned()) != other.hash(other.planned())
 
 
 def test_the_hash_of_a_schedule_tells_zones_and_weekdays_apart() -> None:
@@ -122,6 +118,16 @@ def test_the_id_of_a_tick_is_its_name_and_its_instant_in_utc() -> None:
     assert tick_id("n", NOON + seconds(0.5)) == "n@2026-11-21T12:00:00.500Z"
 
 
+def test_the_calls_of_a_tick_have_ids_in_their_order_and_one_that_raised_has_its_id_again() -> None:
+    tick, made = tick_id("n", NOON), []
+    for fails in (True, False, True, False):
+        with suppress(ValueError), tick.of_call() as own:
+            made.append(own)
+            if fails:
+                raise ValueError("no")
+    assert made == [str(tick), str(tick), f"{tick}#2", f"{tick}#2"]
+
+
 @given(st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)))
 def test_milliseconds_keep_an_instant(naive: datetime) -> None:
     at = naive.replace(tzinfo=UTC, microsecond=naive.microsecond // 1000 * 1000)
@@ -130,6 +136,18 @@ def test_milliseconds_keep_an_instant(naive: datetime) -> None:
 
 def reading(*entries: Entry) -> SourceState:
     return SourceState("source", lambda: ("1", entries))
+
+
+def test_the_order_of_its_entries_makes_no_other_version_of_a_source() -> None:
+    one, two, less = Entry("one", Every(2), "t"), Entry("two", Every(2), "t"), Entry("one", Every(3), "t")
+    digests = []
+    for entries in ((one, two), (two, one), (one,), (less, two)):
+        source = reading(*entries)
+        source.again()
+        source.settle(set())
+        digests.append(source.digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
 
 
 @pytest.mark.parametrize(

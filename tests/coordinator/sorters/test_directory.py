@@ -4,11 +4,13 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coordinator import Coordinator, InvalidJob, ShuttingDown, Sorter, StoreUnavailable
+from coordinator.sorters import directory as module
 from coordinator.sorters.directory import DirectoryWatch
 from coordinator.sorters.sorter import Sorters
 from tests.harness.waiting import wait_for_count
@@ -73,6 +75,35 @@ def test_any_number_of_watchers_restarted_at_any_time_make_one_order_of_each(ord
         watches[number % 3] = watcher(orders, inbox)
         look(*watches)
     assert names(orders) == [f"{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("differs", ["inode", "time", "size"])
+def test_a_file_that_differs_in_one_thing_from_the_one_of_its_name_before_is_another(
+    orders: Sorter, inbox: Path, differs: str
+) -> None:
+    watch, path = watcher(orders, inbox), inbox / "a"
+    path.write_text("1")
+    os.utime(path, ns=(0, 10**9))
+    look(watch)
+    if differs == "inode":
+        (inbox / ".new").write_text("2")
+        (inbox / ".new").rename(path)
+    path.write_text("22" if differs == "size" else "2")
+    os.utime(path, ns=(0, 2 * 10**9 if differs == "time" else 10**9))
+    look(watch)
+    assert len(names(orders)) == 2
+
+
+def test_a_watch_reads_redis_again_each_minute_since_that_may_have_been_restored(
+    orders: Sorter, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, watch, read = 1000.0, watcher(orders, inbox), list[float]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(watch, "_remembered", lambda: (read.append(now), {})[1])  # type: ignore[func-returns-value]
+    for _ in range(240):
+        watch.step()
+        now += 0.5
+    assert read == [1000, 1060]
 
 
 def test_several_threads_that_watch_and_write_make_one_order_of_each(orders: Sorter, inbox: Path) -> None:

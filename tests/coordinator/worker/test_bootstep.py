@@ -8,7 +8,9 @@ from typing import cast
 
 import pytest
 
+from coordinator.settings import Settings
 from coordinator.warden.companion import Companion
+from coordinator.worker import bootstep
 from coordinator.worker.bootstep import Consumer, WardenStep
 from tests.harness.waiting import wait_until
 
@@ -67,3 +69,23 @@ def test_the_own_queue_is_not_consumed_before_somebody_takes_its_messages(step: 
 def test_a_worker_that_ends_has_no_consumer_any_more_and_that_is_no_error(step: WardenStep) -> None:
     """With threads and gevent the timer's thread may come between the end of the consumer and its own."""
     step._switch_queue(cast(Consumer, SimpleNamespace(hostname="one@test", task_consumer=None)))
+
+
+def test_a_clock_may_be_silent_for_longer_than_a_request_and_is_replaced_before_its_leases_end(
+    step: WardenStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[object, ...]] = []
+
+    def noted(*args: object) -> SimpleNamespace:
+        made.append(args)
+        return SimpleNamespace(look=lambda charge: None)
+
+    monkeypatch.setattr(bootstep, "Companion", noted)
+    settings = Settings.load({"url": "redis://-"}, {}, {})
+    board = SimpleNamespace(folder=Path("/nowhere"), memory=-1, look=lambda stops: None)
+    there = SimpleNamespace(coordinated=SimpleNamespace(coordinator=SimpleNamespace(settings=settings, _board=board)))
+    there._clock = None
+    there._charge = step._charge
+    WardenStep._look_after_clock(cast(WardenStep, there), cast(Consumer, None))
+    patience = cast(float, made[0][3])
+    assert 2 * settings.timeout < patience < settings.lock_ttl

@@ -10,9 +10,13 @@ from tasks.batches.values import STOPPED
 from tasks.components import Component, Components, UnknownComponent, Work
 
 
+def registry() -> Components:
+    return Components(Coordinator(Celery("press", broker="memory://"), url="redis://127.0.0.1:1/0"))
+
+
 @pytest.fixture
 def components() -> Components:
-    return Components(Coordinator(Celery("press", broker="memory://"), url="redis://127.0.0.1:1/0"))
+    return registry()
 
 
 def work(given: Work) -> None:
@@ -109,3 +113,12 @@ def test_a_beat_has_an_entry_for_each_component(components: Components) -> None:
     assert (entry.name, entry.key, entry.schedule, entry.when_busy) == ("component/Checker",) * 2 + (30, "skip")
     components.declare("Other", "1.0", event="Other")(work)
     assert components._entries()[0] != version
+
+
+def test_a_beat_hears_that_a_component_looks_more_often() -> None:
+    versions = []
+    for every in (30, 60, 30):
+        made = registry()
+        made.declare("Checker", "1.0", event="Checked", every=every)(work)
+        versions.append(made._entries()[0])
+    assert versions[0] == versions[2] != versions[1]

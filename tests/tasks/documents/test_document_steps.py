@@ -10,6 +10,7 @@ import pytest
 from coordinator import Coordinator
 from coordinator.store.client import Store
 from tasks.documents.library import with_documents
+from tasks.documents.replica import SILENCE_MS
 
 NAME = "list"
 
@@ -51,7 +52,7 @@ def asked(update_id: str, fence: int, entry: str = "x") -> str:
 
 
 def report(store: Store, member: str, version: int = 0, sha: str = "", ready: int = 0, ready_sha: str = "") -> Any:
-    return store.step("document_report", NAME, member, version, sha, ready, ready_sha, 2000)
+    return store.step("document_report", NAME, member, version, sha, ready, ready_sha, SILENCE_MS)
 
 
 def begun(store: Store, members: str) -> int:
@@ -102,6 +103,23 @@ def test_one_whose_channel_nobody_hears_is_waited_for_no_longer(store: Store) ->
         assert report(store, "a", 0, "", version, "sum")[5] == [b"c"]
         assert sorted(store._client.smembers(store.key("replicas", NAME))) == [b"a", b"b"]
         assert report(store, "b", 0, "", version, "sum")[0] == b"commit"
+
+
+@pytest.mark.parametrize(
+    ("begun_ago", "first_ago", "heard_ago", "out"),
+    [(2000, 600, 100, [b"b"]), (100, 600, 100, []), (2000, -60_000, 100, []), (60_000, 600, 60_000, [])],
+    ids=["silent", "begun just now", "acknowledged by the first just now", "Redis was away"],
+)
+def test_a_living_member_is_put_out_once_it_was_silent_for_two_seconds(
+    store: Store, begun_ago: int, first_ago: int, heard_ago: int, out: list[bytes]
+) -> None:
+    version = begun(store, "ab")
+    with living(store, "ab"):
+        report(store, "a", 0, "", version, "sum")
+        times = {"begun": begun_ago, "first": first_ago, "heard": heard_ago}
+        now = store.now()
+        store._client.hset(store.key("prepare", NAME), mapping={name: now - ago for name, ago in times.items()})
+        assert report(store, "a", 0, "", version, "sum")[5] == out
 
 
 def test_one_with_another_checksum_than_most_is_put_out(store: Store) -> None:
@@ -185,3 +203,41 @@ def test_what_is_prepared_upon_what_is_committed_is_put_forward(store: Store) ->
     assert report(store, "c", 7, "sum7", 9, "sum9")[0] == b"ahead"
     assert restore(store, "c", 9, 7, "x", "9 1") == 1
     assert store._client.get(store.key("pointer", NAME)) == b"9 sum9"
+
+
+def answers(store: Store, update_id: str) -> list[bytes]:
+    """What wakes the author of an update; it is not kept for ever."""
+    key = store.key("answer", update_id)
+    assert 0 < store._client.pttl(key) <= 60_000
+    return store._client.lrange(key, 0, -1)
+
+
+def test_authors_are_woken_when_their_updates_are_made_or_refused_or_to_be_asked_for_again(store: Store) -> None:
+    version = begun(store, "a")
+    assert store.step("document_ask", NAME, asked("late", 3)) == b"asked"
+    report(store, "a", 0, "", version, "sum")
+    assert answers(store, "u") == [b"committed %d" % version]
+    assert answers(store, "late") == [b"stale 5 x"]
+    store.step("document_ask", NAME, asked("under-way", 6))
+    store.step("document_ask", NAME, asked("waits", 7))
+    store.step("document_restore", NAME, "a", version + 9, "sum", version + 9, "sum", "x", "9 2")
+    assert [answers(store, one) for one in ("under-way", "waits")] == [[b"asked"], [b"asked"]]
+
+
+def test_members_are_told_at_once_what_there_is_to_prepare_and_what_is_committed(store: Store) -> None:
+    report(store, "a")
+    with store._client.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.subscribe(store.key("replica", NAME))
+        heard.get_message(timeout=5)
+
+        def told() -> str:
+            notice = heard.get_message(timeout=5)
+            return notice["data"].decode() if notice else "nothing"
+
+        store.step("document_ask", NAME, asked("u", 5))
+        assert told() == "prepare"
+        version = int(report(store, "a")[3])
+        report(store, "a", 0, "", version, "sum")
+        assert told() == "commit"
+        store.step("document_restore", NAME, "a", version + 9, "sum", version + 9, "sum", "x", "9 2")
+        assert told() == "commit"

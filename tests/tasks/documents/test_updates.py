@@ -20,6 +20,12 @@ def test_an_update_is_on_every_disk_before_its_author_hears_of_it(members: Resid
         assert [copy and copy.value("x") for copy in found] == [number] * 3
 
 
+def test_each_member_hears_what_is_told_to_all_of_them(members: Residents) -> None:
+    members.ready("a", "b")
+    channel = members.store.key("replica", NAME)
+    assert members.store.read("PUBSUB NUMSUB", channel) == [(channel.encode(), 2)]
+
+
 def test_copies_of_a_version_are_equal_and_have_its_sum(members: Residents) -> None:
     started = members.ready("a", "b", "c")
     for number in range(5):

@@ -10,7 +10,7 @@ import pytest
 from coordinator.errors import StoreUnavailable
 from tasks import instants
 from tasks.nodelist import xml_store
-from tasks.nodelist.follower import AWAY, PAUSE, Follower
+from tasks.nodelist.follower import AWAY, PAUSE, TURN, Follower
 from tasks.nodelist.protocol import SOON, WRITTEN, Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.nodelist.store_notes import in_few_lines, intending, lacking
@@ -100,6 +100,24 @@ def test_one_step_writes_a_document_once_for_all_that_was_committed(
     assert written.count("nodelist.xml") == 2
     monkeypatch.undo()
     many.agree()
+
+
+def test_a_follower_keeps_its_turn_after_a_long_write_and_over_its_rest(
+    many: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodelist = many.writer("node")
+    follower, store = Follower(nodelist, "one"), nodelist.document.store
+    turn, write = store.key("turn", nodelist.document.name), nodelist.reconciler.follow_some
+
+    def slowly(names: list[str]) -> bool:
+        done = write(names)
+        assert store._client.pexpire(turn, 1000), "nearly over"
+        return done
+
+    monkeypatch.setattr(nodelist.reconciler, "follow_some", slowly)
+    commit(many.nodelist, 1, *sorted(many.nodelist.listed())[:3])
+    pause = follower.step()
+    assert TURN * 1000 < store._client.pttl(turn) <= (TURN + pause) * 1000
 
 
 def test_a_step_that_finds_nothing_new_asks_for_no_turn_and_no_store(

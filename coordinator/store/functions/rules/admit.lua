@@ -40,17 +40,20 @@ local function pass_over(c, id, job, keys)
 end
 
 -- Grants a lock in plain code to its waiter at once, since no runner is needed. The waiter has a short time to show
--- that it still lives, and then gets the full ttl (lock_wait). The waiter that called this very step gets it at once.
+-- that it still lives, and then gets the full ttl (lock_wait). The waiter that called this very step gets it at once;
+-- any other is woken.
 local function grant(c, id, job, keys)
-  local ttl = tonumber(job.ttl)
-  if c.asking ~= id then ttl = math.min(ttl, locks.SILENT) end
+  local ttl, waits = tonumber(job.ttl), c.asking ~= id
+  if waits then ttl = math.min(ttl, locks.SILENT) end
   if not locks.acquire(c, id, keys, job.token, ttl) then return false end
   local fence = locks.next_fence(c)
   redis.call('ZADD', c.P .. 'locks', c.uptime + ttl, id)
   redis.call('HSET', job.name, 'state', 'running', 'fence', fence, 'attempt', 1, 'readied', c.now_text,
     'taken', c.now_text, 'started', c.now_text)
-  redis.call('RPUSH', c.P .. 'turn:' .. id, fence)
-  redis.call('PEXPIRE', c.P .. 'turn:' .. id, job.ttl)
+  if waits then
+    redis.call('RPUSH', c.P .. 'turn:' .. id, fence)
+    redis.call('PEXPIRE', c.P .. 'turn:' .. id, job.ttl)
+  end
   return true
 end
 

@@ -242,7 +242,9 @@ end
 -- and Redis lost that), or timed_out (past its time limit, the process was stopped). A job with the field `stop` ends
 -- in that state. A rollback runs again only if it was handed: else a part of it may be done.
 function settle.lose(c, id, job, how, detail, delay)
-  if job.node and job.runner then redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) end
+  if job.node and job.runner and redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) == 1 then
+    doorbells.rescore(c, job.node)
+  end
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   locks.release(c, record.keys_of(job.keys), job.token, job.slots)
   if not job.class then return settle.finish(c, id, job, 'failed', 'error', detail) end

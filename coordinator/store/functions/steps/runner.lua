@@ -112,6 +112,12 @@ step.define('job_progress', {'allow-oom'}, function(c, args)
   return 1
 end)
 
+-- Notes in work:<node> that the runner holds the job, of which it may have been forgotten there. till: 1 = stop it.
+local function note_work(c, id, job, token, till)
+  redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
+  doorbells.rescore(c, job.node)
+end
+
 local function renew(c, id, job, token, ttl)
   if job.state == 'ready' then -- put back too early: it was not lost after all
     ready.drop(c, id, job)
@@ -119,7 +125,7 @@ local function renew(c, id, job, token, ttl)
     history.note(c, job, 'found')
     local limit = record.time_limit(job)
     local till = limit > 0 and job.started + limit or 0
-    redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
+    note_work(c, id, job, token, till)
   end
   redis.call('HSET', c.P .. 'job:' .. id, 'state', 'running')
   locks.renew(c, id, record.keys_of(job.keys), token, job.slots, ttl)
@@ -127,7 +133,7 @@ local function renew(c, id, job, token, ttl)
   local since = job.phase == 'rollback' and job.started or job.taken
   if job.class and not job.stop and since + record.max_lifetime(job) < c.now then
     record.note(c, id, 'stop', 'expired', 'error', '"max_lifetime is over"')
-    redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' 1 ' .. id)
+    note_work(c, id, job, token, 1)
   end
 end
 

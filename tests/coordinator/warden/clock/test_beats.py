@@ -1,9 +1,16 @@
 """What the beats of a node say and hear, also while its clock is busy."""
 
+from itertools import groupby, pairwise
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from coordinator.fleet import processes
 from coordinator.settings import Settings
 from coordinator.store.client import Store
+from coordinator.warden.clock import clock as module
+from coordinator.warden.clock.clock import Clock
 from tests.coordinator.warden.clock.test_clock import clock_of
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
@@ -45,6 +52,21 @@ def test_a_beat_says_when_the_errands_have_something_to_do(redis_server: RedisSe
     assert not clock.errands_due
 
 
+@pytest.mark.parametrize("kind", ["unsent", "parked", "troubles"])
+def test_errands_are_due_with_the_first_of_each_kind_and_not_before(
+    redis_server: RedisServer, prefix: str, kind: str
+) -> None:
+    clock = clock_of(redis_server, prefix)
+    clock.step()
+    list_, now = clock.store.key(kind, "shop"), clock.store.now()
+    for due in (now + 600_000, now):
+        clock.store._client.zadd(list_, {"one": due})
+        clock.step()
+        assert clock.errands_due is (due == now)
+    clock.store._client.delete(list_)
+    clock.leave()
+
+
 def test_an_idle_clock_asks_one_thing_at_a_look_while_another_one_sweeps(
     redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,3 +91,58 @@ def test_an_idle_clock_asks_one_thing_at_a_look_while_another_one_sweeps(
     node.store._client.hset(node.store.key("swept"), "last", 2**50)  # a server whose clock went back
     clock.step()
     assert asked[2:] == ["node_beat", "sweep"]
+
+
+def test_a_clock_gives_a_sign_of_life_after_every_few_pieces_of_its_work(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many runners there are: whatever it asks or looks at may take long."""
+    did: list[str] = []
+
+    def noting(what: str, owner: object, name: str) -> None:
+        act = getattr(owner, name)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            did.append(what)
+            return act(*args, **options)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    noting("sign", Clock, "_get_on")
+    clock = clock_of(redis_server, prefix)
+    node = Puppet(clock.store)
+    clock.step()
+    for number in range(5):
+        node.submit(f"a{number}")
+        node.take(runner=f"999999999.1.{number}")  # its process is gone
+    living = {}
+    for number in range(1500):
+        pen = clock.board.pen()
+        living[pen.start("r")] = f"token-{number:08} 0 j{number}"
+        pen.begin(f"token-{number:08}", None)
+    node.store._client.hset(node.store.key("work", "one"), mapping=living)
+    clock.watch._looked = 0  # so that it renews all leases
+    for owner, name in ((clock.store, "step"), (clock.store, "read"), (processes, "condition")):
+        noting("work", owner, name)
+    for act in (clock.step, clock.leave):
+        did.clear()
+        act()
+        assert did.count("work") > 1500
+        assert max(len(list(pieces)) for what, pieces in groupby(did) if what == "work") <= 4
+
+
+def test_a_clock_at_work_beats_several_times_while_its_node_may_be_silent(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, beats = SimpleNamespace(seconds=1000.0), list[float]()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now.seconds, time=lambda: 0.0))
+    clock = clock_of(redis_server, prefix, node_ttl=6)
+    clock.step()
+    beat = clock.beat
+    monkeypatch.setattr(clock, "beat", lambda: (beats.append(now.seconds), beat()))  # type: ignore[func-returns-value]
+    for _ in range(300):
+        now.seconds += 0.1
+        clock._get_on()
+    assert max(later - one for one, later in pairwise([1000.0, *beats])) <= 6 / 3
+    assert len(beats) <= 30, "one a second would do"
+    clock.leave()

@@ -1,12 +1,19 @@
-"""Long runs are warned about while they run, each time their age has doubled."""
+"""When leases are renewed, and that long runs are warned about while they run, each time their age has doubled."""
 
 import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from coordinator.fleet import processes
+from coordinator.warden.clock.clock import Clock
 from coordinator.warden.clock.runner_watch import LongRuns, WorkEntry
-from tests.coordinator.warden.clock.test_clock import clock_of, runner_in
+from tests.coordinator.warden.clock.test_clock import clock_of, identity_of, runner_in
 from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -40,4 +47,63 @@ def test_the_warden_names_key_job_age_and_node(
     (line,) = [record.getMessage() for record in caplog.records if "runs for" in record.message]
     assert line.startswith("job j (ledger) runs for ")
     assert line.endswith(" s on one")
+    node.finish(taken)
+
+
+Look = Callable[[int], bool]
+
+
+@pytest.fixture
+def clock(redis_server: RedisServer, prefix: str) -> Clock:
+    """With leases of 15 s and two looks a second, as usual."""
+    return clock_of(redis_server, prefix, lock_ttl=15, sweep=0.5)
+
+
+@pytest.fixture
+def look(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """A look of the watch at an instant of the installation's clock (ms); True if it renews leases for their ttl."""
+    asked: list[tuple[Any, ...]] = []
+    step = clock.store.step
+
+    def noted(*args: Any, **options: Any) -> Any:
+        asked.append(args[:2])
+        return step(*args, **options)
+
+    monkeypatch.setattr(clock.store, "step", noted)
+
+    def look(now: int) -> bool:
+        asked.clear()
+        clock.watch.step(now)
+        return ("lease_renew", 15_000) in asked
+
+    return look
+
+
+def test_the_lease_of_a_running_job_is_renewed_each_third_of_its_ttl_or_sooner(clock: Clock, look: Look) -> None:
+    node = Puppet(clock.store)
+    clock.step()
+    node.submit("a")
+    taken = node.must_take(runner=runner_in(clock, processes.identity()))
+    began = clock.store.now()
+    renewed = [now for now in range(began, began + 60_000, 500) if look(now)]
+    pauses = [later - one for one, later in pairwise([began, *renewed, began + 60_000])]
+    assert max(pauses) <= 5_000
+    assert min(pauses[:-1]) >= 2_500, "that would cost a round trip more often than planned"
+    node.finish(taken)
+
+
+def test_a_clock_that_stood_still_renews_once_also_for_processes_that_are_stopped(
+    clock: Clock, look: Look, sleeper: subprocess.Popen[bytes]
+) -> None:
+    node = Puppet(clock.store)
+    clock.step()
+    node.submit("a")
+    taken = node.must_take(runner=runner_in(clock, identity_of(sleeper)))
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    wait_until(lambda: processes.condition(identity_of(sleeper)) == "stopped")
+    began = clock.store.now()
+    assert not any(look(now) for now in range(began, began + 10_000, 500))
+    assert look(began + 9_500 + 7_500), "half of the ttl later"
+    assert not any(look(now) for now in range(began + 17_500, began + 27_500, 500))
+    os.kill(sleeper.pid, signal.SIGCONT)
     node.finish(taken)

@@ -25,10 +25,17 @@ from coordinator import (
 from coordinator.author import acting
 from coordinator.warden.inbox.inbox import Inbox
 from coordinator.warden.inbox.message import MOST
+from coordinator.warden.inbox.queue import DEAD, UNREADABLE
+from coordinator.warden.inbox.refused import _parsed
 from tests.harness.command import Call, listed, loaded, told
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
+
+
+def test_the_same_letter_is_another_request_in_another_queue_and_in_another_place() -> None:
+    letters = [("q", DEAD, b"1"), ("other", DEAD, b"1"), ("q", UNREADABLE, b"1"), ("q", DEAD, b"2"), ("q", DEAD, b"1")]
+    assert len({_parsed(*letter).id for letter in letters}) == 4
 
 
 class Request(BaseModel):
