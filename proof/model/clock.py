@@ -41,7 +41,11 @@ _SORTED = """
     end
 """
 _TOLD = """
-    if command == 'PUBLISH' then return tonumber(server().call('LPOP', told) or 0) end
+    if command == 'PUBLISH' then
+      local count, member = tonumber(server().call('LPOP', told) or 0), string.match(..., ':member:[^:]+:(.*)$')
+      if not member then return count end
+      return 1 - server().call('SISMEMBER', told .. ':gone', member) -- members come in another order than they did
+    end
     if command == 'INFO' then return server().call('LPOP', told) or '' end
 """
 _END = """

@@ -60,6 +60,9 @@ class Again:
         told = self._prefix + "told"
         if step.outside:
             self._client.rpush(told, *step.outside)
+        self._client.delete(gone := f"{told}:gone")
+        if step.name == "document_report" and step.reply[0][5]:
+            self._client.sadd(gone, *step.reply[0][5])
         if step.name == "trouble_take":
             self._remove_troubles(step)
         keys = [self._prefix, *([self._prefix + "unrung"] if step.unrung else [])]
