@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -81,15 +80,15 @@ class StoppableThread(ABC):
 class SendingThread(ABC, Generic[T]):
     """Sends queued items in batches from a daemon thread, so that callers never wait for the receiver.
 
-    The thread sends the first item at once, and then everything in the queue each `pause` seconds. The queue holds
-    `most` items; when it is full, the oldest are dropped. The thread starts with the first item, and again in a
-    forked process, which sends its own items only.
+    The thread sends the first item at once, and then everything in the queue each `pause` seconds, or when `hurry` is
+    called. The queue holds `most` items; when it is full, the oldest are dropped. The thread starts with the first
+    item, and again in a forked process, which sends its own items only.
     """
 
     def __init__(self, name: str, pause: float, most: int) -> None:
         self._name, self._pause = name, pause
         self._queue: deque[T] = deque(maxlen=most)
-        self._pending, self._idle = threading.Event(), threading.Event()
+        self._pending, self._hurry, self._idle = threading.Event(), threading.Event(), threading.Event()
         self._idle.set()
         self._pid = 0
         self._starting = threading.Lock()
@@ -110,6 +109,10 @@ class SendingThread(ABC, Generic[T]):
                 self._pid = os.getpid()
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
+    def hurry(self) -> None:
+        """Have what is queued sent without a pause: for now, no more comes."""
+        self._hurry.set()
+
     def flush(self, seconds: float) -> bool:
         """Wait at most `seconds` until the queue is empty, and return whether it is: before a process ends."""
         return self._idle.wait(seconds)
@@ -117,6 +120,7 @@ class SendingThread(ABC, Generic[T]):
     def _run(self) -> None:
         while self._pending.wait():
             self._pending.clear()
+            self._hurry.clear()
             items = [self._queue.popleft() for _ in range(len(self._queue))]
             try:
                 with connections_closed():
@@ -125,7 +129,7 @@ class SendingThread(ABC, Generic[T]):
                 logger.exception("%s: %d were not sent", self._name, len(items))
             if not self._queue:
                 self._idle.set()
-            time.sleep(self._pause)
+            self._hurry.wait(self._pause)
 
     @abstractmethod
     def send(self, items: list[T]) -> None:

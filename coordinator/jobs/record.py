@@ -205,7 +205,7 @@ def state_of(record: Mapping[str, str]) -> State:
 
 
 def unfaded(record: dict[str, str]) -> dict[str, str]:
-    """Unpack `past`, the one text that keeps the fields of a success that owes nothing (functions/rules/retention.lua).
+    """Unpack `past`, the one text that keeps the fields of a success (functions/rules/retention.lua).
 
     A damaged `past` stays as it is.
     """
@@ -250,6 +250,13 @@ def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
 def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
     """Keep the records of these jobs, which are over, for at least so many seconds."""
     store.read_many([("PEXPIRE", store.key("job", job_id), milliseconds(seconds), "GT") for job_id in ids])
+
+
+def app_of(store: Store, job: Job) -> str:
+    """The app that sends the job's result: that of its class, or of its last node where the record keeps no class."""
+    places = (("job", job.id), "class"), (("node", job.node or ""), "app")
+    kind, app = store.read_many([("HGET", store.key(*name), field) for name, field in places])
+    return text_in(kind).partition("\n")[0] or text_in(app)
 
 
 def fields(store: Store, job_id: str, *names: str) -> list[str]:

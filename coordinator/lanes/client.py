@@ -121,7 +121,7 @@ class LaneClient:
     def _wait(self, job_id: str, deadline: float) -> Job:
         job = self.job(job_id)
         if job.waited_for:
-            self._until_result_sent(job.id, deadline)
+            self._until_result_sent(job, deadline)
             return job
         if job_id.startswith(validation.GRABS):
             return end_of_process(self.store, job, deadline)
@@ -131,16 +131,15 @@ class LaneClient:
                     raise WaitTimeout(job_id, job.state)
                 look()
                 listen(left)
-        self._until_result_sent(job.id, deadline)
+        self._until_result_sent(job, deadline)
         return job
 
-    def _until_result_sent(self, job_id: str, deadline: float) -> None:
+    def _until_result_sent(self, job: Job, deadline: float) -> None:
         """Wait until the job's result and links were sent, or two seconds have passed since its end."""
-        owed, kind, ended = record.fields(self.store, job_id, "tell", "class", "ended")
-        until, pause, unsent = math.inf, 0.001, self.store.key("unsent", kind.partition("\n")[0])
-        while owed and time.monotonic() < until and self.store.read("ZSCORE", unsent, job_id) is not None:
+        until, pause, unsent = math.inf, 0.001, self.store.key("unsent", record.app_of(self.store, job))
+        while time.monotonic() < until and self.store.read("ZSCORE", unsent, job.id) is not None:
             if until == math.inf:
-                passed = (self.store.now() - int(ended or 0)) / 1000
+                passed = self.store.now() / 1000 - (job.ended.timestamp() if job.ended else 0)
                 until = min(deadline, time.monotonic() + _RESULT_GRACE - passed)
             self.store.pause(pause)
             pause = min(0.05, pause * 2)

@@ -2,9 +2,10 @@
 
     put ─► the thread takes all that is queued ─► it sends results and links ─► Redis notes that they were sent
 
-So a backend or broker that hangs delays no job. A lone result goes out at once, those of a burst together. The outbox
-retries for some seconds. After that the errands of any node of the app send the rest, as they do for a process that
-died, since Redis notes with each outcome what is still to be sent.
+So a backend or broker that hangs delays no job. A lone result goes out at once, and those of a burst together, the last
+of them once its runner has nothing more to do. The outbox retries for some seconds. After that the errands of any node
+of the app send the rest, as they do for a process that died, since Redis notes with each outcome what is still to be
+sent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from coordinator.threads import SendingThread
 
 logger = logging.getLogger(__name__)
 
-_PAUSE = 0.004  # seconds between two rounds
+_PAUSE = 0.02  # seconds between two rounds while a runner goes on; a round costs as much as three results
 _AGAIN = 0.25  # seconds between two tries
 _OURS = 4.0  # seconds of tries; the errands get it after 5: `tell_after` in functions/steps/runner.lua
 _MOST = 5000  # ends that wait

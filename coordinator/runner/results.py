@@ -7,7 +7,7 @@ app have sent them. So each is sent at least once, also if a node dies.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from celery import Celery, states
@@ -43,17 +43,6 @@ class JobEnd(NamedTuple):
     others: tuple[str, ...] = ()
     callers: tuple[Caller, ...] = ()
     children: tuple[AsyncResult, ...] = ()
-
-
-class Packed(NamedTuple):
-    """A result as Celery's Redis backend stores it; `expires`: in seconds, 0: never. `job_id`: the job that it is of,
-    whose result may be stored under several keys.
-    """
-
-    job_id: str
-    key: str
-    value: str | bytes
-    expires: int
 
 
 def is_ignored(app: Celery, task: str, spec: Spec) -> bool:
@@ -107,18 +96,18 @@ def send_many(app: Celery, ends: Iterable[JobEnd]) -> set[str]:
     With Celery's own Redis backends, plain results go in one round trip. Unlike `send`, that does not ask whether there
     is a result already: Redis accepted only this outcome.
     """
-    sent, results = set[str](), list[Packed]()
-    together = type(app.backend) in (RedisBackend, SentinelBackend)
+    sent = set[str]()
+    portion = _Portion(app.backend) if type(app.backend) in (RedisBackend, SentinelBackend) else None
     for end in ends:
         try:
-            if together and not (end.callers or goes_on(end.spec)) and _is_kept(app, _own(end)):
-                results += [*_packed(app.backend, end)]
+            if portion and not (end.callers or goes_on(end.spec)) and _is_kept(app, _own(end)):
+                portion.add(end)
             else:
                 send(app, end)
                 sent.add(end.job.id)
         except Exception:
             logger.exception("job %s: its end is not sent yet", end.job.id)
-    return sent | (_store(app.backend, results) if results else set())
+    return sent | (portion.store() if portion else set())
 
 
 def goes_on(spec: Spec) -> bool:
@@ -126,37 +115,52 @@ def goes_on(spec: Spec) -> bool:
     return any(spec.get(name) or name in spec.get("message", ()) for name in _FOLLOWING)
 
 
-def _packed(backend: RedisBackend, end: JobEnd) -> Iterator[Packed]:
-    """Encode the result as KeyValueStoreBackend._store_result does, under each id that shares it."""
-    state, result, trace = ended(end.job, end.error, end.trace)
-    says_more = backend.app.conf.result_extended or end.children or "message" in end.spec
-    request = _request(end, _own(end), True, end.children) if says_more else _NO_REQUEST
-    meta = backend._get_result_meta(backend.encode_result(result, state), state, trace, request)
-    expires = getattr(backend, "failure_expires", backend.expires) if state == states.FAILURE else backend.expires
-    for job_id in (end.job.id, *end.others):
-        text = backend.encode(meta | {"task_id": job_id})
-        yield Packed(end.job.id, backend.get_key_for_task(job_id), text, int(expires or 0))
+class _Portion:
+    """Results that go to Celery's Redis backend in one round trip, each as that stores it itself.
 
-
-def _store(backend: RedisBackend, results: list[Packed]) -> set[str]:
-    """Store all results in one round trip, each as RedisBackend._set does. Returns the ids of the jobs whose results
-    are all stored.
+    `_usual`: what all successes share that say no more of their task; `_owners`: the job of each result.
     """
-    pipe = backend.client.pipeline(transaction=False)
-    for result in results:
-        pipe.set(result.key, result.value, ex=result.expires or None)
-        pipe.publish(result.key, result.value)
-    try:
-        replies = pipe.execute(raise_on_error=False)
-    except Exception as error:  # all that redis and the network raise
-        logger.warning("%d results are not stored yet: %s", len(results), error)
-        return set()
-    left = set()
-    for result, stored in zip(results, replies[::2], strict=True):
-        if isinstance(stored, Exception):
-            logger.warning("job %s: its result is not stored yet: %s", result.job_id, stored)
-            left.add(result.job_id)
-    return {result.job_id for result in results} - left
+
+    def __init__(self, backend: RedisBackend) -> None:
+        self._backend = backend
+        self._pipe = backend.client.pipeline(transaction=False)
+        self._owners: list[str] = []
+        self._extended = backend.app.conf.result_extended
+        self._usual = backend._get_result_meta(None, states.SUCCESS, None, _NO_REQUEST)
+
+    def add(self, end: JobEnd) -> None:
+        """Encode the result as KeyValueStoreBackend._store_result does, under each id that shares it, for a write as
+        that of RedisBackend._set.
+        """
+        backend, expires = self._backend, self._backend.expires
+        state, result, trace = ended(end.job, end.error, end.trace)
+        meta = self._usual | {"result": backend.encode_result(result, state)}
+        if state != states.SUCCESS or self._extended or end.children or "message" in end.spec:
+            request = _request(end, _own(end), True, end.children)
+            meta = backend._get_result_meta(meta["result"], state, trace, request)
+        if state == states.FAILURE:
+            expires = getattr(backend, "failure_expires", expires)
+        for job_id in (end.job.id, *end.others):
+            key, text = backend.get_key_for_task(job_id), backend.encode(meta | {"task_id": job_id})
+            self._pipe.set(key, text, ex=int(expires or 0) or None)
+            self._pipe.publish(key, text)
+            self._owners.append(end.job.id)
+
+    def store(self) -> set[str]:
+        """Returns the ids of the jobs whose results are all stored."""
+        if not self._owners:
+            return set()
+        try:
+            replies = self._pipe.execute(raise_on_error=False)
+        except Exception as error:  # all that redis and the network raise
+            logger.warning("%d results are not stored yet: %s", len(self._owners), error)
+            return set()
+        left = set()
+        for job_id, stored in zip(self._owners, replies[::2], strict=True):
+            if isinstance(stored, Exception):
+                logger.warning("job %s: its result is not stored yet: %s", job_id, stored)
+                left.add(job_id)
+        return {*self._owners} - left
 
 
 def coalesced_into(store: Store, end: JobEnd) -> JobEnd:

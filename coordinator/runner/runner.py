@@ -134,6 +134,7 @@ class Runner:
             self._measures.write(now=False)
             token = self._token() if time.monotonic() < until else ""
             reply = self._finish(claim, outcome, token)
+        self._outbox.hurry()
         return count
 
     def _note_waits(self, task: str, waits: bytes | None) -> None:

@@ -238,8 +238,8 @@ class Lanes:
         return state
 
     def faded(self, job: Job) -> bool:
-        """It succeeded and owes nothing: its record keeps only what tells about it."""
-        return job.state == "succeeded" and not job.plain and job.id not in self.owed
+        """It succeeded: its record keeps only what tells about it."""
+        return job.state == "succeeded" and not job.plain
 
     def forget_coalesced(self) -> None:
         """The ids that coalesced into a job are known as long as it is."""

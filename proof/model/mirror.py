@@ -113,7 +113,7 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def _faded(model: Model, job: Job) -> dict[str, Any]:
-    """A success that owes nothing keeps what tells about it, and a trace of its token."""
+    """A success keeps what tells about it, and a trace of its token."""
     if not model.faded(job):
         return {"faded": False}
     gone = {"forgiven": 0, "conflicts": 0, "stop": "", "condemned": "", "class": None, "faded": True}

@@ -90,7 +90,7 @@ def _shaped(kind: str, parts: list[str]) -> Any:
 
 
 def _whole(held: Any) -> Any:
-    """A success that owes nothing has its numbers in one text."""
+    """A success has its numbers in one text."""
     if not isinstance(held, dict) or "past" not in held:
         return held
     submitted, taken, started, ended, fence, attempt, node = held.pop("past").split(" ")

@@ -125,6 +125,23 @@ def test_within_a_user_s_transaction_it_stays(foreign: Foreign) -> None:
         assert foreign.used.connection is not None
 
 
+def test_what_is_queued_is_sent_together_after_a_pause_or_at_once_where_no_more_comes() -> None:
+    class Sender(SendingThread[int]):
+        def send(self, items: list[int]) -> None:
+            sent.append(items)
+
+    sent = list[list[int]]()
+    sender = Sender("sender", 3600.0, 10)
+    sender.put(1)
+    assert sender.flush(10), "a lone one goes out at once"
+    sender.put(2)
+    sender.put(3)
+    assert sent == [[1]]
+    sender.hurry()
+    assert sender.flush(10)
+    assert sent == [[1], [2, 3]]
+
+
 FORKS = """
 import os, threading
 from coordinator.threads import SendingThread

@@ -112,6 +112,20 @@ def test_each_end_is_told_to_those_who_listen(node: Puppet, end: Callable[[Puppe
     assert set(ENDS.values()) == {*TERMINAL, "held"}
 
 
+@pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled"])
+def test_a_wait_leaves_time_for_the_result_to_reach_the_backend(
+    node: Puppet, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.submit("a", job_id="j", tell=True)
+    if outcome == "cancelled":  # it never had a node
+        node.lanes.cancel("j")
+    else:
+        node.finish(node.must_take(), outcome)
+    monkeypatch.setattr(node.store, "pause", lambda _: node.store.step("notices_sent", "shop", "j"))
+    assert node.lanes.wait("j", 20).state == outcome
+    assert not node.store._client.exists(node.store.key("unsent", "shop")), "it paused until the result was sent"
+
+
 def test_a_waiter_whose_notice_was_lost_looks_for_itself(node: Puppet) -> None:
     node.submit("a", job_id="j")
     found: list[str] = []

@@ -9,6 +9,7 @@ import pytest
 
 from coordinator import Coordinator, InvalidJob, UnknownJob
 from coordinator.jobs.current import CurrentJob, working
+from coordinator.jobs.record import keep_on
 from tests.harness.hand_node import Puppet, Taken, sketch
 from tests.harness.waiting import wait_until
 
@@ -35,11 +36,12 @@ def test_a_success_keeps_300_bytes(node: Puppet, owed: bool) -> None:
     job_id = str(uuid.uuid4())
     node.submit("order/42", args=(42,), tell=owed, job_id=job_id)
     taken = node.must_take(token=uuid.uuid4().hex, runner=f"12345.1234567890.{uuid.uuid4().hex[:12]}")
+    before = node.store._client.memory_usage(node.store.key("job", job_id)) or 0
     node.finish(taken)
+    after = node.store._client.memory_usage(node.store.key("job", job_id)) or 0
+    assert after <= 300 < 400 < before
     if owed:
-        assert (node.store._client.memory_usage(node.store.key("job", job_id)) or 0) > 400
         tell(node, job_id)
-    assert (node.store._client.memory_usage(node.store.key("job", job_id)) or 0) <= 300
 
 
 @pytest.mark.parametrize("options", [{}, {"hold": "hold"}, {"priority": 7, "exclusive": True}], ids=str)
@@ -50,11 +52,15 @@ def test_what_is_dropped_of_a_success_is_not_seen(node: Puppet, options: dict[st
     node.lose(taken)
     taken = node.must_take()
     node.lanes.progress("j", taken.token, 3, 4)
-    node.finish(taken)
     before = node.lanes.job("j")
     assert (before.losses, before.attempt, before.fence, before.progress) == (1, 2, taken.fence, (3, 4))
+    node.finish(taken)
+    after = node.lanes.job("j")
+    assert (after.state, after.result) == ("succeeded", "detail")
+    over = replace(before, state=after.state, result=after.result, ended=after.ended, course=after.course)
+    assert after == replace(over, by=None)  # for which a million kept jobs would cost 20 MB
     tell(node, "j")
-    assert node.lanes.job("j") == replace(before, by=None)  # for which a million kept jobs would cost 20 MB
+    assert node.lanes.job("j") == after
 
 
 def test_no_more_successes_are_kept_than_are_wanted(node: Puppet) -> None:
@@ -88,6 +94,24 @@ def test_a_record_is_kept_until_its_result_is_sent(node: Puppet) -> None:
     tell(node, "j")
 
 
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+@pytest.mark.parametrize("offered", [False, True], ids=["in time", "late"])
+def test_once_its_result_is_sent_a_record_goes_at_its_own_time(node: Puppet, outcome: str, offered: bool) -> None:
+    brief = {"keep_success": 2.0, "keep_failure": 2.0}
+    for name in ("a", "longer"):
+        node.submit(name, job_id=name, tell=True, settings=brief)
+        node.finish(node.must_take(), outcome)
+    client, owed = node.store._client, node.store.key("unsent", "shop")
+    if offered:
+        client.zadd(owed, {"a": 0})
+        assert node.store.step("notices_take", "shop", 1)
+    else:
+        keep_on(node.store, ["longer"], 600.0)
+    tell(node, "a", "longer")
+    assert 0 < client.pttl(node.store.key("job", "a")) <= 2000
+    assert offered or client.pttl(node.store.key("job", "longer")) > 500_000, "it is kept for another reason"
+
+
 def test_failures_and_what_is_owed_are_never_dropped(node: Puppet) -> None:
     node.submit("bad", job_id="bad", settings=FEW)
     node.finish(node.must_take(), "failed")
@@ -116,13 +140,13 @@ def parent(node: Puppet) -> Iterator[Taken]:
 @pytest.mark.parametrize("owed", [False, True], ids=["nothing owed", "a result was owed"])
 def test_what_a_parent_or_a_listener_waits_for_is_never_dropped(node: Puppet, parent: Taken, owed: bool) -> None:
     run(node, "child", job_id="child", tell=owed, settings=FEW)
+    mark = working.set(None)
     with node.store._client.pubsub() as notices:
         notices.subscribe(node.store.key("done", "heard"))
         wait_until(lambda: node.store._client.pubsub_numsub(node.store.key("done", "heard"))[0][1] == 1)
         run(node, "heard", job_id="heard", tell=owed, settings=FEW)
     if owed:
         tell(node, "child", "heard")
-    mark = working.set(None)
     for i in range(6):
         run(node, f"k{i}", settings=FEW)
     working.reset(mark)

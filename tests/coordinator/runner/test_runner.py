@@ -1,4 +1,4 @@
-"""A runner that breaks off, and what becomes of its job."""
+"""A runner that breaks off, and what becomes of its job; and one that has nothing more to do."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -12,10 +12,12 @@ from coordinator.lanes.client import LaneClient
 from coordinator.runner import runner as module
 from coordinator.runner.attempt import Outcome, succeeded
 from coordinator.runner.claim import Claim
+from coordinator.runner.outbox import Outbox, Owed
 from coordinator.runner.runner import Place, Runner, Tools
 from coordinator.settings import Settings
 from coordinator.store.client import Store
 from coordinator.warden.clock.runner_watch import RunnerWatch
+from tests.coordinator.runner.test_outbox import end_of
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
 
@@ -49,6 +51,29 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
     board.close()
 
 
+def test_a_runner_that_has_nothing_more_to_do_has_its_results_sent(node: Puppet) -> None:
+    class Slow(Outbox):
+        def send(self, items: list[Owed]) -> None:
+            sent.extend(item.end.job.id for item in items)
+
+    sent, board = list[str](), Board.open()
+    app = Celery("shop", broker="memory://", set_as_current=False)
+    outbox, quiet = Slow(app, node.store), SimpleNamespace(started=lambda *_: None, ended=lambda *_: None)
+    outbox._pause = 3600.0
+    outbox.add(end_of("before"), 1)
+    assert outbox.flush(10)
+    for name in ("a", "b"):
+        node.submit(name, job_id=name, tell=True)
+    tracers = SimpleNamespace(attempt=lambda *_: Outcome("succeeded", "null"))
+    place = Place("one", node.lanes, cast(Doorbells, None), "a", board)
+    tools = cast(Tools, SimpleNamespace(tracers=tracers, events=quiet, outbox=outbox))
+    assert Runner(app, place, tools).run(node.rung()[0]) == 2
+    assert outbox.flush(10)
+    assert sent == ["before", "a", "b"]
+    board.close()
+    app.close()
+
+
 class Breaking:
     """The events of a runner that fails between its job's taking and its body."""
 
@@ -79,8 +104,8 @@ def test_a_runner_goes_on_with_ready_jobs_until_its_slice_is_over(
     monkeypatch.setattr(module, "time", TIME)
     board = Board.open()
     place = Place("one", LaneClient(node.store), cast(Doorbells, None), "a", board)
-    events = SimpleNamespace(ended=lambda *_: None)
-    tools = cast(Tools, SimpleNamespace(tracers=None, events=events, outbox=None))
+    events, outbox = SimpleNamespace(ended=lambda *_: None), SimpleNamespace(hurry=lambda: None)
+    tools = cast(Tools, SimpleNamespace(tracers=None, events=events, outbox=outbox))
     assert Timed(cast(Celery, SimpleNamespace(main="shop")), place, tools).run(node.rung()[0]) == 3, "5 seconds"
     node.order()
     board.close()

@@ -13,8 +13,8 @@ end
 
 local function drop(c, id)
   local name = c.P .. 'job:' .. id
-  local state, limits, aliases = unpack(redis.call('HMGET', name, 'state', 'limits', 'aliases'))
-  if state ~= 'succeeded' or limits then return end
+  local state, later, aliases = unpack(redis.call('HMGET', name, 'state', 'once_sent', 'aliases'))
+  if state ~= 'succeeded' or later then return end
   redis.call('UNLINK', name)
   if aliases then redis.call('ZADD', c.P .. 'coalesced', c.wall, id) end
 end
@@ -34,57 +34,56 @@ local function past_of(job, ended)
     ended - job.submitted, job.fence - job.started * 1000, job.attempt, job.node)
 end
 
--- Shortens the record of a success that owes nothing (any more), and writes these fields.
-function retention.fade(job, ended, ...)
-  redis.call('HSET', job.name, 'past', past_of(job, ended), 'token', retention.trace_of(job.token), ...)
+-- Shortens the record of a success to what tells about it, and what the errands need to send its end. Writes these
+-- fields.
+function retention.fade(c, job, ...)
+  redis.call('HSET', job.name, 'past', past_of(job, c.now), 'token', retention.trace_of(job.token), ...)
   redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
     'tell', 'by')
   if not job.seldom then return end
-  redis.call('HDEL', job.name, 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts',
-    'parent', 'slots', 'condemned', 'stop', 'score', 'till', 'expires', 'awaited', 'shared', 'tick', 'joined',
-    'waited')
+  redis.call('HDEL', job.name, 'value', 'values', 'home', 'undo', 'hold', 'forgiven', 'conflicts', 'parent', 'slots',
+    'condemned', 'stop', 'score', 'till', 'expires', 'tick', 'joined', 'waited')
+end
+
+-- True if the bound on successes may drop this one: neither a listener nor its parent waits for its end.
+local function is_bounded(c, job, state, listeners, most)
+  if most == '' or state ~= 'succeeded' or not job.class or listeners > 0 then return false end
+  local parent = job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')
+  return not parent or states.TERMINAL[parent]
 end
 
 -- Sets the lifetime of a record whose job is over. listeners: number of clients that wait for its end; owed: its result
--- or links are still to be sent.
+-- or links are still to be sent. Until then the bound drops no record, and none goes before FIRST.
 function retention.begin(c, id, job, state, listeners, owed)
   local success, failure, most = record.kept(job)
   local keep = state == 'succeeded' and success or failure
-  redis.call('PEXPIRE', job.name, keep)
-  if owed then redis.call('PEXPIRE', job.name, FIRST, 'GT') end
+  local bounded = is_bounded(c, job, state, listeners, most)
+  local short = owed and tonumber(keep) < FIRST
+  redis.call('PEXPIRE', job.name, short and base.text_of(FIRST) or keep)
   if job.aliases then redis.call('ZADD', c.P .. 'coalesced', c.wall + keep, id) end
-  if most == '' or state ~= 'succeeded' or not job.class then return end
-  local parent = job.parent and redis.call('HGET', c.P .. 'job:' .. job.parent, 'state')
-  local awaited = listeners > 0 or parent and not states.TERMINAL[parent]
-  if owed and awaited then record.note(c, id, 'awaited', 1) end
-  if not owed and not awaited then bound(c, id, tonumber(most), keep) end
+  if bounded and not owed then bound(c, id, tonumber(most), keep) end
+  if short or bounded and owed then
+    redis.call('HSET', job.name, 'once_sent', keep .. ' ' .. (bounded and most or ''))
+  end
 end
 
 -- Ends the time for which a record was kept only since its result or links were owed. A longer one has another reason.
--- offered: the errands kept it for longer.
-local function release(job, keep, offered)
-  keep = tonumber(keep)
-  if not keep or keep >= FIRST then return end
-  local left = redis.call('PTTL', job.name)
-  if left > keep and (offered or left <= FIRST) then redis.call('PEXPIRE', job.name, base.text_of(keep)) end
-end
-
--- Shortens the record of a job of which result and links were sent.
-local function fade_sent(c, id)
-  local job = record.read(c, id)
-  if not job or not states.TERMINAL[job.state] or not job.limits then return end
-  local success, failure, most = record.kept(job)
-  local ended, awaited, offered = unpack(redis.call('HMGET', job.name, 'ended', 'awaited', 'offers'))
-  if job.state ~= 'succeeded' then return release(job, failure, offered) end
-  redis.call('HDEL', job.name, 'ended', 'offers')
-  retention.fade(job, ended)
-  release(job, success, offered)
-  if most ~= '' and not awaited then bound(c, id, tonumber(most), success) end
+local function release(name, keep)
+  local left, offered = redis.call('PTTL', name), redis.call('HGET', name, 'offers') -- the errands kept it for longer
+  if left > keep and (offered or left <= FIRST) then redis.call('PEXPIRE', name, base.text_of(keep)) end
 end
 
 -- Notes that results and links of these jobs were sent: args from index `from`. Returns how many were owed.
 function retention.sent(c, app, args, from)
-  for i = from, #args do fade_sent(c, args[i]) end
+  for i = from, #args do
+    local name = c.P .. 'job:' .. args[i]
+    local keep, most = string.match(redis.call('HGET', name, 'once_sent') or '', '^(%d+) (%d*)$')
+    if keep then
+      redis.call('HDEL', name, 'once_sent')
+      if tonumber(keep) < FIRST then release(name, tonumber(keep)) end
+      if most ~= '' then bound(c, args[i], tonumber(most), keep) end
+    end
+  end
   return redis.call('ZREM', c.P .. 'unsent:' .. app, unpack(args, from))
 end
 

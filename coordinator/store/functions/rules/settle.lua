@@ -16,13 +16,13 @@ local function count(c, id, state, task)
   return redis.call('PUBLISH', c.P .. 'done:' .. id, state)
 end
 
--- Ends a job with a terminal state, and lets the jobs behind it go on. A success that owes nothing is shortened.
+-- Ends a job with a terminal state, and lets the jobs behind it go on.
 function settle.finish(c, id, job, state, ...)
   local keys, app = record.keys_of(job.keys), job.tell and record.app_of(c, job) or ''
   leave(c, id, job, keys)
   local owed, listeners = app ~= '', 0
-  if state == 'succeeded' and job.class and not owed then
-    retention.fade(job, c.now, 'state', state, ...)
+  if state == 'succeeded' and job.class then
+    retention.fade(c, job, 'state', state, ...)
   else
     redis.call('HSET', job.name, 'state', state, 'ended', c.now_text, ...)
   end

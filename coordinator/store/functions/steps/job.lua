@@ -79,7 +79,8 @@ local function revive(c, id, job, to, act)
   local error, ended = unpack(redis.call('HMGET', name, 'error', 'ended'))
   history.note(c, job, job.state, error, nil, ended)
   begin_anew(c, id, job, act)
-  redis.call('HDEL', name, 'readied', 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers')
+  redis.call('HDEL', name, 'readied', 'taken', 'ended', 'token', 'last', 'condemned', 'expires', 'score', 'offers',
+    'once_sent')
   local score = line.new_score(c, redis.call('HGET', name, 'priority') or 0, to)
   admit.join(c, id, record.keys_of(job.keys), score)
   return true
