@@ -36,7 +36,7 @@ end
 
 -- Shortens the record of a success that owes nothing (any more), and writes these fields.
 function retention.fade(job, ended, ...)
-  redis.call('HSET', job.name, 'past', past_of(job, ended), 'token', retention.trace_of(job.token), ...)
+  record.write(job.name, 'past', past_of(job, ended), 'token', retention.trace_of(job.token), ...)
   redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
     'tell', 'by')
   if not job.seldom then return end
