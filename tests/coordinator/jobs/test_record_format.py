@@ -7,7 +7,7 @@ import pytest
 
 from coordinator import Coordinator
 from coordinator.errors import StoreRefused
-from coordinator.jobs.record import fields_of_many
+from coordinator.jobs.record import fields_of_many, read_many, standing
 from coordinator.store.library import STEPS
 from tests.harness.functions import steps_of
 from tests.harness.hand_node import Puppet
@@ -46,6 +46,8 @@ def test_a_long_text_is_read_as_it_was_written_wherever_its_last_piece_ends(
         node.submit("a", job_id=job_id, args=(text,))
     [specs] = zip(*fields_of_many(node.store, list(texts), "spec"), strict=True)
     assert [json.loads(spec)["args"] for spec in specs] == [[text] for text in texts.values()]
+    assert [job.args for job in read_many(node.store, list(texts))] == [(text,) for text in texts.values()]
+    assert [standing(node.store, job_id).spec["args"] for job_id in texts] == [[text] for text in texts.values()]
     taken = node.must_take()
     for text in texts.values():
         end = (taken.id, taken.token, "succeeded", json.dumps(text), 0, "", "", "", "", node.name, taken.runner)
@@ -77,6 +79,10 @@ def test_small_records_stay_in_one_block_of_memory_in_a_redis_as_installed(
     assert tables() == []
     far.finish(far.must_take(), detail=json.dumps(text))
     assert (node.lanes.job("first").node, tables()) == (far.name, [])
+    far.finish(far.must_take())
+    node.submit("k", job_id="owed", tell=True)
+    far.finish(far.must_take(), detail=json.dumps(text))
+    assert (node.lanes.job("owed").result, tables()) == (text, [])
 
 
 def test_a_record_whose_texts_are_not_in_pieces_is_read_as_well(node: Puppet) -> None:
