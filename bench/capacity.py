@@ -51,7 +51,7 @@ class Figures(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.capacity")
     parser.add_argument("--write", action="store_true")
-    with redis_server("--appendonly", "yes", "--hash-max-listpack-value", "1024") as url, ExitStack() as stack:
+    with redis_server("--appendonly", "yes") as url, ExitStack() as stack:
         os.environ["BENCH_REDIS"] = url
         from bench import app as bench  # the module reads the address of this run's Redis
 

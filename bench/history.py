@@ -41,7 +41,7 @@ end
 
 
 def main() -> None:
-    with redis_server("--hash-max-listpack-value", "1024") as url:
+    with redis_server() as url:
         os.environ["BENCH_REDIS"] = url
         from bench import app as bench  # the module reads the address of this run's Redis
 

@@ -40,7 +40,7 @@ OWN = ["/lanes", "/lane?key=lane/1", "/jobs", "/nodes", "/actions"]
 
 def main() -> None:
     logging.disable(logging.WARNING)
-    with redis_server("--hash-max-listpack-value", "1024") as url, tempfile.TemporaryDirectory() as folder:
+    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
         os.environ |= {"BENCH_REDIS": url, "COORDINATOR_URL": f"{url}/0", "TASKS_DATA_DIR": folder}
         from bench import app as bench  # the module reads the address of this run's Redis
 

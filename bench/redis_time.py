@@ -21,10 +21,7 @@ from coordinator.store.library import Library
 from tests.harness.redis import RedisServer
 
 JOBS, PORTION, ROUNDS = amount((1_000, 100, 3), (2, 2, 1))
-OPTIONS = (
-    "--hash-max-listpack-value", "1024", "--dynamic-hz", "no", "--hz", "1", "--activerehashing", "no",
-    "--enable-debug-command", "yes",
-)  # fmt: skip
+OPTIONS = ("--dynamic-hz", "no", "--hz", "1", "--activerehashing", "no", "--enable-debug-command", "yes")
 CALLGRIND = '#!/bin/sh\nexec valgrind --tool=callgrind --callgrind-out-file={}/callgrind {} "$@"\n'
 
 

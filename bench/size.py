@@ -15,7 +15,7 @@ TEXT = "x" * 100
 
 
 def main() -> None:
-    with redis_server("--appendonly", "yes", "--hash-max-listpack-value", "1024") as url:
+    with redis_server("--appendonly", "yes") as url:
         os.environ["BENCH_REDIS"] = url
         from bench import app as bench  # the module reads the address of this run's Redis
 
@@ -25,7 +25,9 @@ def main() -> None:
         print(f"{WAITERS} on one key      {WAITERS / once:8.0f} jobs/s")
         rate = 2 * WAITERS / twice
         print(f"{2 * WAITERS} on one key      {rate:8.0f} jobs/s   time x {twice / once:.2f} for twice as many")
+        before = used(bench)
         fill(bench, LANES)
+        print(f"bytes the same in a lane of its own: {(used(bench) - before) / LANES:.0f}")
         beside = drain(bench, WAITERS)
         print(f"beside {LANES} lanes   {WAITERS / beside:8.0f} jobs/s   hand-over x {beside / once:.2f}")
         print(f"keys left of drained lanes: {left(bench)}")
@@ -42,16 +44,20 @@ def register(bench: Any) -> None:
 
 def weight(bench: Any) -> float:
     """The bytes of each of 10,000 jobs that wait in one lane, behind a job that no node serves."""
-    client = bench.coordinator.store._client
-    before = client.info("memory")["used_memory"]
+    client, before = bench.coordinator.store._client, used(bench)
     jobs = bench.coordinator.submit_many(("weight", bench.keep.s(TEXT).set(queue="nowhere")) for _ in range(WAITERS))
-    found = (client.info("memory")["used_memory"] - before) / WAITERS
+    found = (used(bench) - before) / WAITERS
     for job in jobs:
         client.unlink(bench.coordinator.store.key("job", job.id))
     names = (("line", "weight"), ("ready", "bench\nnowhere"), ("group", "\nbench\nnowhere"))
     client.delete(*(bench.coordinator.store.key(*name) for name in names))
     client.zrem(bench.coordinator.store.key("lanes"), "weight")
-    return float(found)
+    return found
+
+
+def used(bench: Any) -> int:
+    """The bytes of Redis."""
+    return int(bench.coordinator.store._client.info("memory")["used_memory"])
 
 
 def fill(bench: Any, lanes: int) -> None:

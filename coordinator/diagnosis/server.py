@@ -1,4 +1,4 @@
-"""What this Redis can do: functions, durability, eviction, memory. Nodes and beats ask when they start."""
+"""What this Redis can do: functions, durability, eviction. Nodes and beats ask when they start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from coordinator.errors import SettingsError
 from coordinator.store.client import Store
 from coordinator.store.times import ClockReading, instant
 
-LISTPACK = 1024  # bytes of a field up to which a record stays one block of memory
 _DRIFT = 1.0  # seconds
 _SHORT = 60.0  # seconds that a restart may take
 
@@ -62,11 +61,6 @@ def _of_memory(store: Store, info: Mapping[str, object], where: str) -> Iterator
         said = f"Redis {'may' if full else 'would, once it has a maxmemory,'} evict jobs and locks ({policy})"
         fix = f"{store.redis_cli} CONFIG SET maxmemory-policy noeviction"
         yield Finding("error" if full else "warning", "redis.eviction", where, said, fix)
-    size = store.setting("hash-max-listpack-value")
-    if size is not None and int(size) < LISTPACK:
-        said = f"hash-max-listpack-value is {size}: a waiting job weighs up to two thirds more than it needs"
-        fix = f"{store.redis_cli} CONFIG SET hash-max-listpack-value {LISTPACK}"
-        yield Finding("info", "redis.listpack", where, said, fix)
 
 
 def _of_clock(clock: ClockReading, where: str) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from coordinator.store.values import ActNote
 from coordinator.store.wire import Arg
 
 _PAGE = 500
+_PIECE = 64  # bytes of a piece of a long text
 _ACTS = ("retried", "paused", "resumed", "moved", "retargeted")
 _INSTANTS = ("submitted", "readied", "taken", "started", "ended")
 _NUMBERS = ("step", "attempt", "losses", "forgiven")
@@ -236,7 +237,19 @@ def read(store: Store, job_id: str) -> dict[bytes, bytes]:
     record = store.read("HGETALL", store.key("job", job_id), job_id=job_id)
     if not record:
         raise UnknownJob(job_id)
-    return cast(dict[bytes, bytes], record)
+    return _whole(record)
+
+
+def _whole(record: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Join the texts that lie in pieces (functions/rules/record.lua)."""
+    found = dict(record)
+    for name in (b"spec", b"result", b"past"):
+        piece, number = record.get(name, b""), 0
+        while len(piece) == _PIECE:
+            number += 1
+            piece = record.get(b"%b%d" % (name, number), b"")
+            found[name] += piece
+    return found
 
 
 def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
@@ -244,7 +257,7 @@ def read_many(store: Store, ids: Sequence[str]) -> Iterator[Job]:
     records = store.read_many([("HGETALL", store.key("job", job_id)) for job_id in ids])
     for job_id, record in zip(ids, records, strict=True):
         if record:
-            yield parse(job_id, record)
+            yield parse(job_id, _whole(record))
 
 
 def keep_on(store: Store, ids: Collection[str], seconds: float) -> None:
@@ -260,7 +273,7 @@ def app_of(store: Store, job: Job) -> str:
 
 
 def fields(store: Store, job_id: str, *names: str) -> list[str]:
-    """Read these fields of one record; a missing field is empty."""
+    """Read these fields of one record, but none that may lie in pieces; a missing field is empty."""
     values = store.read("HMGET", store.key("job", job_id), *names)
     return [text_in(value) for value in values]
 
@@ -314,7 +327,7 @@ class Standing:
 def standing(store: Store, job_id: str) -> Standing:
     """Read how far a job has come: its step, its attempts, its last error. One without a record has not begun."""
     names = ("keys", "task", "phase", "back", "error", "instead", "spec", *_NUMBERS)
-    values = fields(store, job_id, *names)
+    [values] = fields_of_many(store, [job_id], *names)
     reader = FieldReader(dict(zip(names, values, strict=True)))
     step, attempt, losses, forgiven = (reader.get(name, int, 0) for name in _NUMBERS)
     key, task, phase = values[0].partition("\n")[0], values[1], values[2]

@@ -49,7 +49,6 @@ appendonly yes
 appendfsync everysec
 save ""
 maxmemory-policy noeviction
-hash-max-listpack-value 1024
 """
 
 

@@ -130,10 +130,7 @@ def test_a_wrong_prefix_names_those_that_are_here(own_redis: RedisServer, call: 
 
 def test_a_redis_that_keeps_its_data_and_evicts_nothing_is_not_warned_of(own_redis: RedisServer, call: Call) -> None:
     url = own_redis.url(0)
-    assert [one["code"] for one in loaded(call("status", "--json", COORDINATOR_URL=url))["findings"]] == [
-        "node.none",
-        "redis.listpack",
-    ]
+    assert [one["code"] for one in loaded(call("status", "--json", COORDINATOR_URL=url))["findings"]] == ["node.none"]
     with own_redis.client() as client:
         client.config_set("maxmemory", "100mb")
         client.config_set("maxmemory-policy", "allkeys-lru")

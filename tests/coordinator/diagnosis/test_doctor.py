@@ -15,13 +15,13 @@ from coordinator.diagnosis.doctor import examine
 from coordinator.diagnosis.finding import Finding
 from coordinator.extension import Extension
 from coordinator.local.redis import free_port
-from tests.harness.command import Call, listed
+from tests.harness.command import Call
 from tests.harness.hand_node import Puppet
 from tests.harness.produced import findings
 from tests.harness.redis import RedisServer
 
 ROOT = Path(__file__).parents[3]
-OF_THIS_SERVER = {"redis.persistence", "redis.listpack"}  # the tests' shared Redis keeps nothing on disk
+OF_THIS_SERVER = {"redis.persistence"}  # the tests' shared Redis keeps nothing on disk
 
 
 @pytest.fixture
@@ -335,9 +335,8 @@ def test_what_a_server_cannot_do_is_found(hosted: RedisServer, own_redis: RedisS
     assert codes(hosted.url(0)) == {"node.none": "error", "redis.hidden": "info"}
     with RedisServer(tmp_path / "less", "--rename-command", "FCALL", "") as less:
         assert codes(less.url(0)) == {"redis.functions": "error"}
-    assert codes(own_redis.url(0)) == {"node.none": "error", "redis.listpack": "info"}
+    assert codes(own_redis.url(0)) == {"node.none": "error"}
     with own_redis.client() as client:
-        client.config_set("hash-max-listpack-value", 1024)
         client.config_set("maxmemory", "100mb")
         client.config_set("maxmemory-policy", "allkeys-lru")
         client.config_set("appendonly", "no")
@@ -364,12 +363,7 @@ def test_the_exit_status_is_2_for_errors_1_for_warnings_and_0_without(
     assert (away.exit_code, away.stdout.startswith("error [redis.away]")) == (2, True)
     url = own_redis.url(0)
     (other := Puppet(Coordinator(url=url).store)).up()
-    found = call("doctor", "--json", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord")
-    assert [one["code"] for one in listed(found)] == ["redis.listpack"]
-    with own_redis.client() as client:
-        client.config_set("hash-max-listpack-value", 1024)
     assert call("doctor", COORDINATOR_URL=url, COORDINATOR_PREFIX="coord").stdout == "nothing found\n"
-    assert "redis.listpack" not in call("status", COORDINATOR_URL=url).stderr
     other.store.close()
 
 

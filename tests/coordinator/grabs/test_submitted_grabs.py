@@ -1,5 +1,6 @@
 """Submits with an instance: one job among all does it, once, and the submits that lose learn who has it."""
 
+import json
 import threading
 import time
 from typing import Any
@@ -73,6 +74,12 @@ def test_a_lost_reply_to_a_submit_does_not_make_it_lose(proxy: Proxy, client_at:
     assert proxy.lost.is_set()
     assert (told := behind._core.submit(request)).grab.won, told
     assert node.order() == ["one"]
+
+
+def test_a_long_result_is_whole_in_the_record_of_its_instance(node: Puppet, coordinator: Coordinator) -> None:
+    submit(node, "one")
+    node.finish(node.must_take(), detail=json.dumps("x" * 100))
+    assert coordinator.grab("report", "a", "server 1").result == "x" * 100
 
 
 def test_jobs_and_processes_compete_for_the_same_instance(node: Puppet, coordinator: Coordinator) -> None:

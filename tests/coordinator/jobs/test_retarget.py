@@ -88,6 +88,19 @@ def test_steps_members_rollbacks_and_links_get_the_new_name_and_keep_their_argum
     assert node.must_take().id == "linked"
 
 
+def test_a_record_of_any_length_keeps_its_arguments_when_it_gets_the_new_name(
+    coordinator: Coordinator, node: Puppet
+) -> None:
+    """It becomes shorter, so that pieces of the longer text are left."""
+    sizes = range(64)
+    for size in sizes:
+        coordinator.submit("k", signature("shop.other", link=[signature(OLD, args=("x" * size,))]), job_id=f"j{size}")
+    renamed(node)
+    assert coordinator.retarget(OLD, NEW) == (len(sizes), 0)
+    links = [coordinator._core.spec(f"j{size}")["link"] for size in sizes]
+    assert [(link["task"], link["args"]) for (link,) in links] == [(NEW, ["x" * size]) for size in sizes]
+
+
 def test_a_rollback_that_is_due_gets_the_new_name_and_the_job_stays_what_it_was(
     coordinator: Coordinator, node: Puppet
 ) -> None:

@@ -218,6 +218,13 @@ def test_a_job_that_is_tried_again_is_found_once_in_its_new_state(node: Puppet, 
     assert all_of(coordinator) == all_of(coordinator, key="k") == ["j"]
 
 
+def test_an_argument_is_found_wherever_the_pieces_of_its_record_part(node: Puppet, coordinator: Coordinator) -> None:
+    texts = ["x" * size + "needle" for size in range(64)]
+    for text in texts:
+        end(node, "k", text, args=[text])
+    assert {*ids(coordinator.jobs(text="needle", most=100))} == {*texts}
+
+
 def test_records_that_are_gone_and_damaged_ones_stop_no_search(node: Puppet, coordinator: Coordinator) -> None:
     for job_id in ("gone", "damaged", "no hash", "whole"):
         end(node, "k", job_id, "failed", args=["x"])

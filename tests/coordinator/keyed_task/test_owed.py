@@ -48,6 +48,8 @@ def test_a_job_owes_its_end_to_those_that_were_skipped_for_it_also_while_it_ran(
     linked = keyed.once.apply_async(("third",), link=keyed.add.s(1, "linked"))
     assert (alone.id, mine.id) == (first.id, "mine")
     assert linked.id not in (first.id, "mine")
+    store = keyed.coordinator.store
+    assert store._client.object("encoding", store.key("job", "mine")) == b"listpack", "its spec lies in pieces, too"
     for _ in range(2):  # the answer was lost
         assert node.finish(first).verdict == "shared"
     assert tell(keyed, first.id) == 1

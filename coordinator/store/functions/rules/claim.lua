@@ -15,8 +15,8 @@ local function read(c, id)
     joined, rule = unpack(redis.call('HMGET', name, 'state', 'keys', 'class', 'task', 'limits', 'tell', 'equal',
       'attempt', 'taken', 'spec', 'merge_args', 'seldom', 'submitted', 'readied', 'joined', 'rule'))
   local job = {name = name, state = state, keys = keys, class = class, task = task, limits = limits, tell = tell,
-    equal = equal, attempt = attempt, taken = taken, spec = spec, merge_args = merge_args, seldom = seldom,
-    since = joined or submitted, readied = readied, rule = rule}
+    equal = equal, attempt = attempt, taken = taken, spec = record.whole(name, 'spec', spec), merge_args = merge_args,
+    seldom = seldom, since = joined or submitted, readied = readied, rule = rule}
   return seldom and record.fill_rare(job) or job
 end
 

@@ -51,7 +51,7 @@ function coalesce.stand_for(c, id, alias, verdict, fields, list, from)
   if not class or states.TERMINAL[state] then return '' end
   if string.match(class, '^[^\n]*') ~= string.match(fields.class, '^[^\n]*') then return '' end
   if fields.expected ~= '1' then return id end
-  redis.call('HSET', c.P .. 'job:' .. alias, unpack(list, from))
+  redis.call('HSET', c.P .. 'job:' .. alias, unpack(record.cut(list, from), from))
   if verdict == 'skipped' then
     redis.call('HSET', c.P .. 'job:' .. alias, 'skipped', id)
     redis.call('RPUSH', c.P .. 'aliases:' .. id, alias)

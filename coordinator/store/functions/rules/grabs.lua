@@ -139,7 +139,7 @@ end
 function grabs.end_job(c, lane, id, keep, state, lifetime)
   local name = c.P .. 'grab:' .. lane
   if redis.call('HGET', name, 'job') ~= id then return end
-  local result, error = unpack(redis.call('HMGET', c.P .. 'job:' .. id, 'result', 'error'))
+  local result, error = unpack(record.texts(c.P .. 'job:' .. id, {'result', 'error'}))
   local well = state == 'succeeded'
   end_(c, name, lane, well and 'complete' or 'failed', keep, well and result or not well and error or '')
   list_less(c, lane, keep + lifetime)

@@ -25,6 +25,51 @@ function record.kept(job) return string.match(job.limits, '^%S+ %S+ %S+ %S+ (%S+
 -- Puts another time limit, in ms, into the text of `limits`.
 function record.with_time(limits, time) return (string.gsub(limits, '^(%S+ %S+) %S+', '%1 ' .. time)) end
 
+-- Redis keeps a hash as one block of memory while none of its values has more than 64 bytes, and else as a table, which
+-- takes up to twice as much. So these texts lie in pieces: the first 64 bytes in the field of that name, the next in
+-- <field>1, <field>2 and so on; the first shorter piece is the last. Each piece makes all other fields slower to find,
+-- so a text of more than 256 bytes is whole.
+local LONG, PIECE, MOST = {spec = true, result = true, past = true}, 64, 256
+
+-- Cuts such texts in a list of names and values, from this index on. Returns the list.
+function record.cut(list, from)
+  for i = from, #list, 2 do
+    local name, text = list[i], list[i + 1]
+    if LONG[name] and #text >= PIECE and #text <= MOST then
+      list[i + 1] = string.sub(text, 1, PIECE)
+      for number = 1, #text / PIECE do
+        list[#list + 1] = name .. number
+        list[#list + 1] = string.sub(text, number * PIECE + 1, (number + 1) * PIECE)
+      end
+    end
+  end
+  return list
+end
+
+-- Writes fields, which may have such texts.
+function record.write(name, ...) redis.call('HSET', name, unpack(record.cut({...}, 1))) end
+
+-- The text of a field of which the value was read; nil or false = none.
+function record.whole(name, field, value)
+  local text, number = value, 0
+  while value and #value == PIECE do
+    number = number + 1
+    value = redis.call('HGET', name, field .. number)
+    text = text .. (value or '')
+  end
+  return text
+end
+
+-- Reads the texts of these fields; nil: the key is no hash.
+function record.texts(name, fields)
+  local values = redis.pcall('HMGET', name, unpack(fields))
+  if values.err then return nil end
+  for i, field in ipairs(fields) do
+    if LONG[field] then values[i] = record.whole(name, field, values[i]) end
+  end
+  return values
+end
+
 -- Reads the named fields into `job`; a field that the record lacks stays nil.
 function record.fill(job, ...)
   local names, values = {...}, redis.call('HMGET', job.name, ...)
@@ -61,7 +106,7 @@ function record.back_of(job)
 end
 
 -- Writes fields, some of them rare, and so sets `seldom`.
-function record.note(c, id, ...) redis.call('HSET', c.P .. 'job:' .. id, 'seldom', 1, ...) end
+function record.note(c, id, ...) record.write(c.P .. 'job:' .. id, 'seldom', 1, ...) end
 
 -- Resolves an alias: the id of a submit that coalesced into a job stands for that job.
 function record.resolve(c, id) return redis.call('HGET', c.P .. 'job:' .. id, 'alias') or id end

@@ -37,7 +37,7 @@ end
 -- Shortens the record of a success to what tells about it, and what the errands need to send its end. Writes these
 -- fields.
 function retention.fade(c, job, ...)
-  redis.call('HSET', job.name, 'past', past_of(job, c.now), 'token', retention.trace_of(job.token), ...)
+  record.write(job.name, 'past', past_of(job, c.now), 'token', retention.trace_of(job.token), ...)
   redis.call('HDEL', job.name, 'submitted', 'taken', 'started', 'fence', 'attempt', 'node', 'runner', 'class', 'limits',
     'tell', 'by')
   if not job.seldom then return end

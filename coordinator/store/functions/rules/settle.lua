@@ -24,7 +24,7 @@ function settle.finish(c, id, job, state, ...)
   if state == 'succeeded' and job.class then
     retention.fade(c, job, 'state', state, ...)
   else
-    redis.call('HSET', job.name, 'state', state, 'ended', c.now_text, ...)
+    record.write(job.name, 'state', state, 'ended', c.now_text, ...)
   end
   if job.class then
     listeners = count(c, id, state, job.task)

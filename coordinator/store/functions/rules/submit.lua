@@ -68,7 +68,7 @@ end
 
 local function write(c, id, keys_text, state, list, from)
   redis.call('HSET', c.P .. 'job:' .. id, 'state', state, 'keys', keys_text, 'submitted', c.now_text,
-    unpack(list, from))
+    unpack(record.cut(list, from), from))
 end
 
 -- Counts a new job.

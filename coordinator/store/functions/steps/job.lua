@@ -46,7 +46,7 @@ end)
 -- Gives the job all its attempts and losses again. A job that was rolled back begins again with its first step.
 local function begin_anew(c, id, job, act)
   local name = job.name
-  local was = redis.call('HMGET', name, 'rollback', 'home', 'spec')
+  local was = record.texts(name, {'rollback', 'home', 'spec'})
   if was[1] == 'done' and was[2] then
     local limit, task, class = string.match(was[2], '^(%d+)\n([^\n]*)\n(.*)$')
     local first = cjson.decode(was[3]).first or 0
@@ -189,15 +189,14 @@ end)
 step.define('jobs_read', {'no-writes'}, function(c, args)
   local found, fields = {}, record.keys_of(args[1])
   for i = 2, #args do
-    local values = redis.pcall('HMGET', c.P .. 'job:' .. args[i], unpack(fields))
-    found[#found + 1] = values.err and {} or values
+    found[#found + 1] = record.texts(c.P .. 'job:' .. args[i], fields) or {}
   end
   return found
 end)
 
 local function may_fit(c, id, wanted)
-  local values = redis.pcall('HMGET', c.P .. 'job:' .. id, unpack(wanted.names))
-  if values.err or (wanted.states and not wanted.states[values[1]]) then return false end
+  local values = record.texts(c.P .. 'job:' .. id, wanted.names)
+  if not values or (wanted.states and not wanted.states[values[1]]) then return false end
   for _, needle in ipairs(wanted.needles) do
     local there = false
     for _, place in ipairs(needle[1]) do

@@ -17,7 +17,7 @@ end
 step.define('job_retarget', {'allow-oom'}, function(c, args)
   local id, seen, act = unpack(args, 1, 3)
   local job = record.read(c, id)
-  local now = redis.call('HMGET', c.P .. 'job:' .. id, unpack(SEEN))
+  local now = record.texts(c.P .. 'job:' .. id, SEEN)
   for i = 1, #now do now[i] = now[i] or '' end
   if not job or table.concat(now, '\0') ~= seen then return 0 end
   local fields = submit.by_name(c, args, 4)

@@ -35,7 +35,7 @@ step.define('sorter_add', {}, function(c, args)
 
   submit.create(c, fields)
   redis.call('HSET', name, 'keys', keys, 'submitted', c.now, 'sorter', sorter .. '\n' .. sort_key, 'asked', asked,
-    unpack(args, 13))
+    unpack(record.cut(args, 13), 13))
   if priority ~= '0' then redis.call('HSET', name, 'priority', priority) end
   if not_before ~= '0' then redis.call('HSET', name, 'not_before', base.instant(c, not_before)) end
   states.enter(c, id, 'collected')
