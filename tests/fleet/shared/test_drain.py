@@ -96,7 +96,8 @@ def test_what_runs_for_too_long_on_a_draining_node_goes_on_elsewhere_without_a_l
     wait_until(lambda: len(fleet.stamps("long", "begin")) == 2, 20, fleet.logs)
     once, again = fleet.stamps("long", "begin")
     assert (again.at - once.at) / 1e6 > 1
-    fleet.go("long")
+    for _ in range(2):  # the process that was just stopped may take one of them with it
+        fleet.go("long")
     job = coordinator.wait(long, 20)
     assert (job.state, job.node, job.attempt, job.losses) == ("succeeded", OTHER, 1, 0)
     assert len(fleet.stamps("long", "end")) == 1
