@@ -55,6 +55,8 @@ local redis = (function()
       local begun = found.call('TIME')
       local state = 'recorded:' .. keys[1]
       local before = found.call('GET', state) or ''
+      local given = {}
+      for i, arg in ipairs(args) do given[i] = arg end -- a function may change the list
       local good, reply = pcall(body, keys, args)
       local after = before
       if not reads then
@@ -62,7 +64,7 @@ local redis = (function()
         after = string.format('%d@%s', count, life)
         found.call('SET', state, after)
       end
-      local line = {life, before, after, name, keys, begun, seen or cjson.null, args, cjson.null, cjson.null, outside}
+      local line = {life, before, after, name, keys, begun, seen or cjson.null, given, cjson.null, cjson.null, outside}
       if good then line[9] = sent(reply) else line[10] = type(reply) == 'table' and reply.err or tostring(reply) end
       write(cjson.encode(line))
       if not good then error(reply, 0) end
