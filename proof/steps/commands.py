@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from lzma import LZMAError
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_
 @FILE
 def hold_again(file: Path) -> None:
     """Hold recorded steps against the model: each answer, and all keys whenever the laboratory looked."""
-    recording, wrong = Recording.load(file), False
+    recording, wrong = _recording(file), False
     for prefix in filter(PLAYED.__contains__, recording.prefixes()):
         held = hold(recording, prefix)
         click.echo(f"{prefix} {held.text()}")
@@ -40,13 +41,15 @@ def replay_again(file: Path, until: str) -> None:
     Status 1 where an answer or a key is another than it was: the steps are not what they were, or something else
     than a step has changed what Redis kept.
     """
-    recording, differs = Recording.load(file), False
+    recording, differs = _recording(file), False
+    if until and not any(until == step.after for steps in recording.logs.values() for step in steps):
+        raise click.ClickException(f"no recorded step made the state {until!r}: `proof hold {file}` names some")
     for prefix in filter(PLAYED.__contains__, recording.prefixes()):
         held = hold(recording, prefix)
-        looked = [look.state for look in recording.looks if look.prefix == prefix]
-        state = until or held.at or looked[-1]
         _show(held.wrong)
-        way = path_to(recording, prefix, state)
+        way = path_to(recording, prefix, state := until or held.at or recording.last(prefix))
+        if not way:  # that state is another installation's
+            continue
         with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
             begun = time.monotonic()
             found = list(replay(recording, prefix, way, redis.Redis(port=server.port)))
@@ -55,6 +58,13 @@ def replay_again(file: Path, until: str) -> None:
         _show(found)
         differs |= bool(found)
     raise SystemExit(differs)
+
+
+def _recording(file: Path) -> Recording:
+    try:
+        return Recording.load(file)
+    except (LZMAError, ValueError, LookupError, TypeError, EOFError) as error:
+        raise click.ClickException(f"{file} is no recording of steps, as a seed leaves it: {error}") from error
 
 
 def _show(sentences: list[str]) -> None:

@@ -1,9 +1,9 @@
 -- Stands before the text of a library: each call of its functions leaves a line in the server's log, which is in the
 -- order of the calls, and outlives what Redis loses. It is `STEP ` and JSON of
--- {life, before, after, function, keys, begun, time, args, reply, error, outside}. life: of this library in this process of the server;
--- before, after: the name of the state, which stands beside the keys of the installation and is lost with them; the
--- same for a function that only reads; begun, time: seconds and µs before it, and as it saw them, where it looked; outside: what the
--- server answered of others: how many listen to what was published, which process it is.
+-- {life, before, after, function, keys, begun, time, args, reply, error, outside}. life: of this library in this process
+-- of the server; before, after: the name of the state, which stands beside the keys of the installation and is lost with
+-- them; the same for a function that only reads; begun, time: seconds and µs before it, and as it saw them, where it
+-- looked; outside: what the server answered of others: how many listen to what was published, which process it is.
 local function server() return redis end
 local redis = (function()
   local life, count, seen, outside = nil, 0, nil, nil

@@ -88,6 +88,11 @@ class Recording:
     def prefixes(self) -> list[str]:
         return sorted({step.prefix for steps in self.logs.values() for step in steps})
 
+    def last(self, prefix: str) -> str:
+        """The state that somebody looked at last, else that of the last step."""
+        looked = [look.state for look in self.looks if look.prefix == prefix]
+        return looked[-1] if looked else [step.after for steps in self.steps(prefix) for step in steps][-1]
+
     def steps(self, prefix: str) -> list[list[Step]]:
         """Of one installation, by server."""
         return [[step for step in steps if step.prefix == prefix] for steps in self.logs.values()]

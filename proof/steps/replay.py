@@ -25,7 +25,9 @@ _APART = (
 
 
 def path_to(recording: Recording, prefix: str, state: str) -> list[Step]:
-    """The steps that lead from an empty store to a state, with those that only read on the way."""
+    """The steps that lead from an empty store to a state, with those that only read on the way; none: it is none of
+    this installation's.
+    """
     made, reading = dict[str, Step](), defaultdict[str, list[Step]](list)
     for step in (step for log in recording.steps(prefix) for step in log):
         if step.before == step.after:
@@ -33,7 +35,7 @@ def path_to(recording: Recording, prefix: str, state: str) -> list[Step]:
         else:
             made[step.after] = step
     way: list[Step] = []
-    while state:
+    while state and (way or state in made):
         way[:0] = [made[state], *reading[state]]
         state = made[state].before
     return way

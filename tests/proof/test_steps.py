@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from coordinator.settings import Settings
 from coordinator.store.client import Store
+from proof.__main__ import cli
 from proof.steps.conformance import hold
 from proof.steps.documents import Documents
 from proof.steps.player import Player
@@ -211,6 +213,19 @@ def test_the_steps_done_again_answer_the_same_and_leave_the_same_keys(whole: Rec
 def test_a_recording_that_was_saved_is_the_same(whole: Recording, tmp_path: Path) -> None:
     whole.save(tmp_path / "steps.json.xz")
     assert Recording.load(tmp_path / "steps.json.xz") == whole
+
+
+@pytest.mark.parametrize("command", ["hold", "replay"])
+def test_what_is_no_recording_is_refused_in_a_sentence(command: str, tmp_path: Path) -> None:
+    (tmp_path / "history.json").write_text("{}")
+    told = CliRunner().invoke(cli, [command, str(tmp_path / "history.json")])
+    assert (told.exit_code, "is no recording of steps, as a seed leaves it" in told.output) == (1, True)
+
+
+def test_a_replay_until_a_state_that_nobody_made_is_refused(whole: Recording, tmp_path: Path) -> None:
+    whole.save(file := tmp_path / "steps.json.xz")
+    told = CliRunner().invoke(cli, ["replay", str(file), "--until", "7@nowhere"])
+    assert (told.exit_code, "no recorded step made the state '7@nowhere'" in told.output) == (1, True)
 
 
 def test_what_a_server_lost_is_a_branch_and_is_held_too(begun: Callable[[], Course]) -> None:
