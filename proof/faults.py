@@ -151,7 +151,7 @@ FAULTS = [
     ),
     Fault(
         "nodes-block-the-loop", "08d7eae", "coordinator/fleet/nodes.py",
-        '        *replies, [clock, *_] = self.store.read_many([*asked, self.store.looking("clock_read")])\n',
+        '        *replies, clock = self.store.read_many([*asked, self.store.looking("clock_read")])\n',
         "        with self.store._client.pipeline() as pipe:\n"
         '            for command in [*asked, self.store.looking("clock_read")]:\n'
         "                pipe.execute_command(*command)\n"

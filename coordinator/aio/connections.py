@@ -26,7 +26,7 @@ from coordinator.aio.notices import Notices, Subscription
 from coordinator.aio.requests import Make, RequestPool
 from coordinator.settings import Settings
 from coordinator.store import connections as blocking
-from coordinator.store.connections import Connections, Listener, StoreCall
+from coordinator.store.connections import Connections, Listener, Pop, StoreCall
 from coordinator.store.sentinel import LATE
 from coordinator.store.wire import Arg, pack
 
@@ -116,14 +116,14 @@ class AioConnections(Connections):
             listener.leave()
 
     @contextmanager
-    def pop(self, key: str, call: StoreCall) -> Iterator[Callable[[float], bool]]:
+    def pop(self, key: str, call: StoreCall) -> Iterator[Pop]:
         alone = RequestPool(self._make, self._settings.timeout + self.patience)
 
-        def take(seconds: float) -> bool:
+        def take(seconds: float) -> bytes | None:
             [reply] = awaited(alone.ask_many([pack("BLPOP", key, min(seconds, self.patience))]))
             if isinstance(reply, redis.exceptions.ResponseError):
                 raise reply
-            return reply is not None
+            return cast("list[bytes]", reply)[1] if reply else None
 
         try:
             yield lambda seconds: call(lambda: take(seconds))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cached_property, partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from coordinator.aio.bridge import awaited, run
 from coordinator.aio.connections import AioConnections
@@ -28,7 +28,7 @@ from coordinator.lanes.plan import Plan
 from coordinator.scheduler import steering
 from coordinator.settings import GivenSettings
 from coordinator.sorters import sorter
-from coordinator.store.client import Ringer, Store
+from coordinator.store.client import Store
 
 _IN_ONE_TURN = 100
 P = ParamSpec("P")
@@ -254,12 +254,7 @@ class _Twin(blocking.Coordinator):
 
     @cached_property
     def store(self) -> Store:
-        ringer = None if self.app is None else cast(Ringer, self._ring)
-        return Store(self.settings, ringer, self._connections)
-
-    def _ring(self, node: str, bell: str) -> None:
-        """A broker may be slow: a thread publishes the bell."""
-        awaited(asyncio.to_thread(self._host._doorbells.ring, node, bell))
+        return Store(self.settings, self._connections)
 
     def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
         return super().submit_many(_in_turns(jobs))

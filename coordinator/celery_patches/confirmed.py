@@ -10,7 +10,7 @@ from celery import Celery
 from kombu.messaging import Producer
 from kombu.pools import producers
 
-from coordinator.broker.transport import is_amqp, one_try
+from coordinator.broker import is_amqp, one_try
 
 _WAIT = 5  # seconds to wait for a free producer, and for a connection
 

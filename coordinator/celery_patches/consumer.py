@@ -8,7 +8,7 @@ from functools import partial
 from celery.worker import consumer
 from kombu.connection import Connection
 
-from coordinator.broker.transport import is_redis
+from coordinator.broker import is_redis
 from coordinator.celery_patches.listening import ReplyWatch, listen
 
 _RETRY = 4  # seconds at most between two tries to connect; Celery's pauses grow to thirty

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from kombu.connection import Connection
 from kombu.transport.redis import Channel
 
-from coordinator.broker.transport import is_redis
+from coordinator.broker import is_redis
 
 PATIENCE = 10.0  # seconds without a reply, the same as kombu 5.7 with our options
 _READS_ON = (5, 7)  # kombu from here on needs no help

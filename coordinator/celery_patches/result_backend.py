@@ -17,7 +17,7 @@ from celery.result import task_join_will_block
 from kombu.exceptions import OperationalError
 from kombu.pools import producers
 
-from coordinator.broker.transport import brief_connection
+from coordinator.broker import brief_connection
 from coordinator.errors import StoreUnavailable
 
 

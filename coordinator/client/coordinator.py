@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from celery import Celery
     from celery.app.task import Task
 
-    from coordinator.broker.doorbells import Doorbells
     from coordinator.client.on_commit import AnySession
     from coordinator.diagnosis.cause import Why
     from coordinator.diagnosis.finding import Finding
@@ -698,7 +697,7 @@ class Coordinator:
 
     @cached_property
     def settings(self) -> Settings:
-        from coordinator.broker.transport import settings_of
+        from coordinator.broker import settings_of
 
         return settings_of(self.app, self._own_settings)
 
@@ -706,13 +705,7 @@ class Coordinator:
     def store(self) -> Store:
         from coordinator.store.client import Store
 
-        return Store(self.settings, self._doorbells.ring if self.app else None)
-
-    @cached_property
-    def _doorbells(self) -> Doorbells:
-        from coordinator.broker.doorbells import Doorbells
-
-        return Doorbells(self._bound)
+        return Store(self.settings)
 
     @cached_property
     def _requests(self) -> RequestMaker:
@@ -820,7 +813,7 @@ class Coordinator:
         from coordinator.runner.runner import Place
 
         assert self._board, "only a worker runs jobs"
-        return Place(self.node, self._lanes, self._doorbells, self._incarnation, self._board, self._one_each)
+        return Place(self.node, self._lanes, self._incarnation, self._board, self._one_each)
 
     def _queues_of(self, tasks: Iterable[str]) -> dict[str, str]:
         """The queue of each of these tasks that does not go to the app's default queue."""
@@ -830,7 +823,7 @@ class Coordinator:
 
     def _install(self, app: Celery) -> None:
         import coordinator.timed_out  # noqa: F401  # Celery rebuilds an error from a type that is loaded
-        from coordinator.broker.transport import add_ours
+        from coordinator.broker import add_ours
         from coordinator.keyed_task.calls import KeyedTasks
         from coordinator.worker.binding import bind
 

@@ -65,12 +65,12 @@ class Node:
 class Beat:
     """The reply to a heartbeat.
 
-    `bells`: overdue doorbells. `drains`: seconds for which the node has drained, None: it does not. `errands`: a result
+    `bells`: overdue wake-ups. `drains`: seconds for which the node has drained, None: it does not. `errands`: a result
     is owed, or a parked job is due for a look. `busy`: a runner has a claim. `swept`: ms since the last sweep. `now`:
     the installation's clock, in ms.
     """
 
-    bells: list[str]
+    bells: list[bytes]
     drains: float | None
     errands: bool
     busy: bool
@@ -107,8 +107,7 @@ class Nodes:
         if verdict != b"alive":
             return None
         due, busy, swept, now = rest
-        overdue = [bell.decode() for bell in bells]
-        return Beat(overdue, None if drains < 0 else drains / 1000, bool(due), bool(busy), swept, now)
+        return Beat(bells, None if drains < 0 else drains / 1000, bool(due), bool(busy), swept, now)
 
     def drain(self, name: str, on: bool, act: str) -> bool:
         """Drain a node, or let it go on. True if that changed anything."""
@@ -131,7 +130,7 @@ class Nodes:
         """All nodes that no sweep has removed, sorted by name."""
         names = sorted(name.decode() for name in self.store.read("ZRANGE", self.store.key("alive"), 0, -1))
         asked = [command for name in names for command in self._commands(name)]
-        *replies, [clock, *_] = self.store.read_many([*asked, self.store.looking("clock_read")])
+        *replies, clock = self.store.read_many([*asked, self.store.looking("clock_read")])
         now = ClockReading(*clock).uptime
         nodes = [_node(name, now, replies[8 * i : 8 * i + 8]) for i, name in enumerate(names)]
         return [node for node in nodes if node]

@@ -65,7 +65,7 @@ class Rates:
 def rates_of(store: Store) -> Rates:
     """Read the rates, in one round trip."""
     steps = [store.looking(name) for name in ("clock_read", "counts_read")]
-    lines, [clock, *_], [counts, *_] = store.read_many([("LRANGE", store.key("samples"), "0", "-1"), *steps])
+    lines, clock, counts = store.read_many([("LRANGE", store.key("samples"), "0", "-1"), *steps])
     samples = [(int(at), loads(text)) for at, _, text in (line.partition(b" ") for line in lines)]
     now = (ClockReading(*clock).now, record.counts_in(counts))
     minutes = [_span(before, after) for before, after in pairwise([*samples, now])]

@@ -291,7 +291,7 @@ def reading(store: Store, ids: Sequence[str], *names: str) -> list[Sequence[Arg]
 
 
 def fields_in(replies: Sequence[Any], *names: str) -> list[list[str]]:
-    records = [values for (reply, *_) in replies for values in reply]
+    records = [values for reply in replies for values in reply]
     return [[text_in(value) for value in values or [None] * len(names)] for values in records]
 
 

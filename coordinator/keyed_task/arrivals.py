@@ -24,8 +24,7 @@ from celery.worker import state
 from kombu.message import Message
 from kombu.utils.json import dumps
 
-from coordinator.broker.doorbells import JSON
-from coordinator.broker.transport import is_redis
+from coordinator.broker import is_redis
 from coordinator.celery_patches.quiet_task import QuietTask
 from coordinator.errors import InvalidJob, LaneFull, Locked, SettingsError, StoreRefused, StoreUnavailable
 from coordinator.keyed_task.calls import KeyedTasks
@@ -134,5 +133,5 @@ def _wrapped(app: Celery, message: Message) -> Message:
     }
     own.body, own._decoded_cache = text, None
     own.content_type, own.content_encoding = "application/json", "utf-8"
-    own.accept = JSON
+    own.accept = {"application/json"}
     return own

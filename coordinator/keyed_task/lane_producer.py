@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 from kombu.messaging import Producer
 from kombu.transport.virtual.exchange import TopicExchange
 
-from coordinator.broker.transport import is_redis
+from coordinator.broker import is_redis
 from coordinator.errors import InvalidJob, Locked, StoreUnavailable
 from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.request import KeyedCall

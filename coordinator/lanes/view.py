@@ -158,9 +158,7 @@ def holders_of(store: Store, ids: Sequence[str]) -> dict[str, tuple[str, Holder 
     if not ids:
         return {}
     leases, names = [("ZMSCORE", store.key(kind), *ids) for kind in ("leases", "locks")], _HELD
-    own, others, [clock, *_], *replies = store.read_many(
-        [*leases, store.looking("clock_read"), *reading(store, ids, *names)]
-    )
+    own, others, clock, *replies = store.read_many([*leases, store.looking("clock_read"), *reading(store, ids, *names)])
     ends = [one or other for one, other in zip(own, others, strict=True)]
     now, records = ClockReading(*clock).uptime, fields_in(replies, *names)
     return {

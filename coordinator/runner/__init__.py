@@ -1,4 +1,4 @@
-"""Runs attempts, from the doorbell to the outcome."""
+"""Runs attempts, from the wake-up to the outcome."""
 
 from coordinator.runner.attempt import Tracers
 from coordinator.runner.runner import Runner

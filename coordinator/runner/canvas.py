@@ -21,7 +21,7 @@ from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 from kombu.exceptions import EncodeError
 
-from coordinator.broker.transport import is_amqp
+from coordinator.broker import is_amqp
 from coordinator.celery_patches.confirmed import TWICE, confirmed, confirming
 from coordinator.errors import JobFailed, LaneFull, Locked
 from coordinator.jobs.record import Job

@@ -15,6 +15,8 @@ from coordinator.jobs.spec import ErrorRecord, Spec, StepSpec
 
 Part = bytes | str | int | None
 
+TASK = "coordinator.run"  # a message of it starts a runner, which claims
+
 
 class ClaimReply(NamedTuple):
     """The raw reply of runner_take and job_finish: see functions/rules/claim.lua.

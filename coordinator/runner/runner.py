@@ -30,7 +30,6 @@ from celery.app.task import Task
 from kombu.utils.encoding import safe_repr
 from kombu.utils.json import loads
 
-from coordinator.broker.doorbells import TASK, BellQueue, Doorbells
 from coordinator.celery_patches.quiet_task import QuietTask
 from coordinator.errors import NoRetry, StoreRefused, StoreUnavailable, WouldDeadlock
 from coordinator.fleet.board import Board
@@ -44,7 +43,7 @@ from coordinator.locks.leases import would_deadlock
 from coordinator.runner.as_job import in_one_process
 from coordinator.runner.attempt import Outcome, Tracers, failed, is_signalled
 from coordinator.runner.canvas import has_results
-from coordinator.runner.claim import Claim, claim_of
+from coordinator.runner.claim import TASK, Claim, claim_of
 from coordinator.runner.outbox import Outbox
 from coordinator.runner.own_lane import check_lanes
 from coordinator.runner.results import JobEnd, is_ignored, recorded_error, store_state
@@ -63,7 +62,7 @@ _LAST = 1.0  # seconds
 
 
 class Place(NamedTuple):
-    """The worker that a process belongs to (its node, incarnation and board), with the lanes and the doorbells.
+    """The worker that a process belongs to: its node, incarnation and board; and the lanes.
 
     `node` is not the request's `hostname`, which is the machine's where Celery's fast tracing is off. `one_each`: a
     runner ends after one job, since the worker limits the tasks or the memory of its processes.
@@ -71,7 +70,6 @@ class Place(NamedTuple):
 
     node: str
     lanes: LaneClient
-    doorbells: Doorbells
     incarnation: str
     board: Board
     one_each: bool = False
@@ -95,7 +93,7 @@ class Runner:
     """Runs jobs for one slice on one node."""
 
     def __init__(self, app: Celery, place: Place, tools: Tools) -> None:
-        self.node, lanes, _, incarnation, board, self._one_each = place
+        self.node, lanes, incarnation, board, self._one_each = place
         self.app = app
         self.lanes = lanes
         self.store: Store = lanes.store
@@ -243,14 +241,13 @@ def install_runner(app: Celery, place: Callable[[], Place]) -> None:
     tools: dict[str, Tools] = {}
     worker = os.getpid()
 
-    def run(task: Task, bell: str = "") -> int:
-        """Run one slice. A bell that a step of Redis put into the queue has the id of its message."""
+    def run(task: Task) -> int:
+        """Run one slice. A message has the name of its wake-up."""
         try:
             here = place()
             if here.node not in tools:
                 tools[here.node] = Tools(app, here)
-                here.lanes.store.ringer = BellQueue(here.doorbells).ring  # a broker that hangs delays no job
-            return Runner(app, here, tools[here.node]).run(bell or task.request.id)
+            return Runner(app, here, tools[here.node]).run(task.request.id)
         except Exception as error:
             if os.getpid() == worker:
                 raise

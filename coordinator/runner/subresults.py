@@ -14,7 +14,6 @@ from celery import Celery, current_task, signals
 from celery.app.task import Task
 from celery.result import AsyncResult, GroupResult, ResultSet
 
-from coordinator.broker.doorbells import TASK
 from coordinator.celery_patches.before_start import check_first
 from coordinator.celery_patches.waits import watch_waits
 from coordinator.errors import CoordinatorError, NoRetry
@@ -23,6 +22,7 @@ from coordinator.jobs.current import CurrentJob, working
 from coordinator.jobs.spec import ATTEMPT, CHILD, Handles
 from coordinator.jobs.submission import Submission
 from coordinator.lanes.client import LaneClient
+from coordinator.runner.claim import TASK
 from coordinator.runner.own_lane import behind_own, waiting_for
 
 logger = logging.getLogger(__name__)

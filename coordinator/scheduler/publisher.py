@@ -9,7 +9,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.broker.transport import one_try
+from coordinator.broker import one_try
 
 
 class Publisher:

@@ -22,7 +22,7 @@ import redis
 
 from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
-from coordinator.store.connections import Connections, Listener
+from coordinator.store.connections import Connections, Listener, Pop
 from coordinator.store.database import Database, database_of
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import ClockReading
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOADS = 10  # loads of the library for one call, in case others remove it as often
-Ringer = Callable[[str, str], object]
 T = TypeVar("T")
 _deadline: ContextVar[float | None] = ContextVar("coordinator_deadline", default=None)
 
@@ -56,20 +55,14 @@ def left() -> float | None:
 
 
 class Store:
-    """Redis as one installation of the coordinator sees it. Cheap to create: connects at the first call.
-
-    `ringer(node, bell)` publishes a doorbell that a step rang; it never raises. Where there is no ringer (in a plain
-    client), the node's warden rings at its next look.
-    """
+    """Redis as one installation of the coordinator sees it. Cheap to create: connects at the first call."""
 
     def __init__(
-        self, settings: Settings, ringer: Ringer | None = None, connections: Connections | None = None,
-        library: Library | None = None,
-    ) -> None:  # fmt: skip
+        self, settings: Settings, connections: Connections | None = None, library: Library | None = None
+    ) -> None:
         if not settings.url:
             raise SettingsError("no Redis for the coordinator: set COORDINATOR_URL, coordinator_url or url=…")
         self.settings = settings
-        self.ringer = ringer
         self.connections = connections or Connections(settings)
         self.library = library or current()
         self.prefix = "{" + settings.prefix + "}:"
@@ -89,7 +82,7 @@ class Store:
         return self.prefix + ":".join((kind, *parts))
 
     def step(self, name: str, *args: Arg, job_id: str | None = None) -> Any:
-        """Run one step of the library (`functions/`), ring the bells that it returns, and return its reply (bytes)."""
+        """Run one step of the library (`functions/`), and return its reply (bytes)."""
         packed = self._packed(name, args)
 
         def ask() -> Any:
@@ -103,7 +96,7 @@ class Store:
                 raise reply
             return reply
 
-        return self._ring_bells(self.call(ask, job_id))
+        return self.call(ask, job_id)
 
     def step_many(self, name: str, calls: Iterable[Sequence[Arg]]) -> list[Any]:
         """Run a step once for each argument list, in one round trip. The result of a refused call is its error."""
@@ -111,14 +104,7 @@ class Store:
         replies = self.call(lambda: self._ask_many(packed))
         if any(_leads_elsewhere(reply) for reply in replies):
             self.connections.disconnect()
-        return [reply if isinstance(reply, Exception) else self._ring_bells(reply) for reply in replies]
-
-    def _ring_bells(self, reply: list[Any]) -> Any:
-        """Ring the bells that a step returned behind its own reply; return that."""
-        if len(reply) > 1 and self.ringer is not None:
-            for node, bell in reply[1]:
-                self.ringer(node.decode(), bell.decode())
-        return reply[0]
+        return replies
 
     def read(self, command: str, *args: Arg, job_id: str | None = None) -> Any:
         """Run one of Redis' own commands; the reply as redis-py reads it (HGETALL: a dict of bytes)."""
@@ -143,7 +129,7 @@ class Store:
         return self.call(ask)
 
     def looking(self, name: str, *args: Arg) -> Sequence[Arg]:
-        """A step that only reads, as a command for `read_many`; its reply stands first in the reply to that."""
+        """A step that only reads, as a command for `read_many`."""
         return "FCALL", f"{name}_{self.library.digest}", 1, self.prefix, *args
 
     def listening(self, channel: str) -> AbstractContextManager[Listener]:
@@ -154,9 +140,9 @@ class Store:
         """
         return self.connections.listening(channel, self.call)
 
-    def pop(self, key: str) -> AbstractContextManager[Callable[[float], bool]]:
+    def pop(self, key: str) -> AbstractContextManager[Pop]:
         """Return a function that removes an element from this list. It waits up to a number of seconds on its own
-        connection; False: the list stayed empty.
+        connection; None: the list stayed empty.
         """
         return self.connections.pop(key, self.call)
 
@@ -186,7 +172,7 @@ class Store:
 
         def ask() -> object:
             try:
-                return self.connections.execute("FCALL", f"{name}_{self.library.digest}", 1, self.prefix, *args)[0]
+                return self.connections.execute("FCALL", f"{name}_{self.library.digest}", 1, self.prefix, *args)
             except redis.exceptions.ResponseError as error:
                 if not is_missing(error):
                     raise
@@ -222,10 +208,7 @@ class Store:
         self.read("FUNCTION DELETE", name)
 
     def _packed(self, name: str, args: Sequence[Arg]) -> bytes:
-        function = f"{name}_{self.library.digest}"
-        if self.ringer is None:  # the second key: nobody here publishes bells
-            return pack("FCALL", function, 2, self.prefix, self.prefix + "unrung", *args)
-        return pack("FCALL", function, 1, self.prefix, *args)
+        return pack("FCALL", f"{name}_{self.library.digest}", 1, self.prefix, *args)
 
     def _ask_many(self, packed: list[bytes]) -> list[Any]:
         """A reply or an error for each call. Calls that failed for want of the library are sent again in one packet

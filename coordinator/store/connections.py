@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _FRESH = 0.5  # seconds in which an idle connection is trusted to be open
 Listener = Callable[[float], None]
+Pop = Callable[[float], bytes | None]
 awaiting: tuple[Callable[[], object], type] | None = (
     None  # returns the current greenlet; the type of greenlet in which no call may block
 )
@@ -122,11 +123,16 @@ class Connections:
             yield listen
 
     @contextmanager
-    def pop(self, key: str, call: StoreCall) -> Iterator[Callable[[float], bool]]:
+    def pop(self, key: str, call: StoreCall) -> Iterator[Pop]:
         """See `Store.pop`."""
         client = self.connect(self._settings.timeout + self.patience)
+
+        def take(seconds: float) -> bytes | None:
+            found = client.blpop([key], timeout=min(seconds, self.patience))
+            return cast("tuple[bytes, bytes]", found)[1] if found else None
+
         try:
-            yield lambda seconds: call(lambda: client.blpop([key], timeout=min(seconds, self.patience)) is not None)
+            yield lambda seconds: call(lambda: take(seconds))
         finally:
             client.close()
 

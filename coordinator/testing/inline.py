@@ -81,16 +81,16 @@ class InlineJobs:
         self.settings = coordinator.settings.model_copy(
             update=own | dict.fromkeys(("lock_ttl", "node_ttl", "slice"), _LONG)
         )
-        self._bells: deque[str] = deque()
+        self._wakes: deque[str] = deque()
         connections = _InlineConnections(self.settings)
-        self._quiet = Store(self.settings, lambda _, bell: self._bells.append(bell), connections)
+        self._quiet = Store(self.settings, connections)
         self.store = _Settling(self.settings, self._quiet, self.settle)
         self.lanes = _InlineLanes(self.store, self._serve, self._pass)
         lanes = LaneClient(self._quiet)
         self._renewer = Renewer(self._quiet)
         self.locks = _InlineLocks(self.store, self.lanes, self._renewer)
         board = Board(Path("/nonexistent"), nameless(Path(tempfile.gettempdir())))  # nobody watches this runner
-        self._place = Place(NODE, lanes, coordinator._doorbells, NODE, board)
+        self._place = Place(NODE, lanes, NODE, board)
         self._tools: Tools | None = None
         self._parked, self._results = Parked(lanes, app), Results(self._quiet, lanes, app)
         self._turn = threading.RLock()
@@ -170,12 +170,17 @@ class InlineJobs:
     def settle(self) -> None:
         """Run ready jobs until none is left."""
         with self._turn, _called_at_once(self._app):
-            while self._bells or self._look():
-                while self._bells:
-                    self._run(self._bells.popleft())
+            while self._is_woken() or self._look():
+                while self._wakes:
+                    self._run(self._wakes.popleft())
+
+    def _is_woken(self) -> bool:
+        wakes: list[bytes] | None = self._quiet.read("LPOP", self._quiet.key("wakes", NODE, NODE), 1000)
+        self._wakes.extend(wake.decode() for wake in wakes or ())
+        return bool(self._wakes)
 
     def _run(self, bell: str) -> None:
-        """Run the job of a bell, without the locks of the calling code."""
+        """Run the job of a wake-up, without the locks of the calling code."""
         if self._tools is None:
             self._tools = Tools(self._app, self._place)
             self._tools.tracers = InThread(self._app, NODE)
@@ -211,12 +216,12 @@ class InlineJobs:
         while owed and self._results.step():
             pass
         if not waiting:
-            return bool(self._bells)
+            return self._is_woken()
         self._quiet.read("ZADD", parked, *(part for job_id in waiting for part in (0, job_id)))
         self._parked.step()
         if waiting == self._quiet.read("ZRANGE", parked, 0, -1):
             self._quiet.step("sweep", 0, milliseconds(_LONG))
-        return bool(self._bells) or waiting != self._quiet.read("ZRANGE", parked, 0, -1)
+        return self._is_woken() or waiting != self._quiet.read("ZRANGE", parked, 0, -1)
 
     def _serve(self, *classes: str) -> None:
         """Register a node that has all tasks of the app, and every queue and label that a job needs."""
@@ -257,7 +262,7 @@ class _Settling(Store):
     """The store of the test and its tasks: after each step, it runs all that can run."""
 
     def __init__(self, settings: Settings, quiet: Store, settle: Callable[[], None]) -> None:
-        super().__init__(settings, quiet.ringer, quiet.connections)
+        super().__init__(settings, quiet.connections)
         self._settle = settle
 
     def step(self, name: str, *args: Arg, job_id: str | None = None) -> Any:

@@ -46,7 +46,7 @@ class Companion:
     def __init__(
         self, name: str, command: Sequence[str], note: Path, patience: float, first: float, handed: Sequence[int] = ()
     ) -> None:
-        self.last_byte = b""
+        self.signed = False  # since its start
         self._name = name
         self._command = command
         self._note = note
@@ -137,7 +137,7 @@ class Companion:
         os.set_blocking(process.stdin.fileno(), False)
         self._first_line = first
         self._write_on()
-        self.last_byte, self._silence, self._looked = b"", 0.0, time.monotonic()
+        self.signed, self._silence, self._looked = False, 0.0, time.monotonic()
 
     def _write_on(self) -> None:
         """Write as much of the first line as the pipe takes: of a large app it is longer than that."""
@@ -151,11 +151,11 @@ class Companion:
         """
         elapsed, self._looked = time.monotonic() - self._looked, time.monotonic()
         with suppress(BlockingIOError):
-            if signs := os.read(self._reader, 65536):
-                self.last_byte, self._silence, self._starts = signs[-1:], 0.0, 0
+            if os.read(self._reader, 65536):
+                self.signed, self._silence, self._starts = True, 0.0, 0
                 return False
         self._silence += min(elapsed, self._patience / 4)
-        return self._silence > (self._patience if self.last_byte else self._first)
+        return self._silence > (self._patience if self.signed else self._first)
 
     def _forget(self) -> None:
         self._close_pipes()
@@ -213,10 +213,10 @@ class LineReader(threading.Thread):
             logger.error("the parent sent a line that is no JSON object: %.100r", line)
 
 
-def sign_of_life(pipe: int, byte: bytes) -> None:
+def sign_of_life(pipe: int) -> None:
     """Write a byte to the parent, which shows that this companion works."""
     with suppress(OSError):  # the parent is gone, which `LineReader` sees, or does not read
-        os.write(pipe, byte)
+        os.write(pipe, b".")
 
 
 def outlive_signals() -> None:

@@ -1,12 +1,10 @@
-"""The bootstep of a worker: adds a queue of its own, the warden beside it, a `revoke` that cancels jobs, and a consumer
-that survives the loss of its broker.
+"""The bootstep of a worker: adds the warden beside it, its wake-ups, a `revoke` that cancels jobs, and a consumer that
+survives the loss of its broker.
 
 The worker's event loop never calls Redis and never blocks, except for remote commands, for which Celery asks its
 backend as well. Twice a second a timer checks that the clock (the first process of the warden) works, sends it what
-changed, and learns whether the node is registered. The clock is a new process, not a fork. No thread of the coordinator
-runs while a pool may fork: a thread looks after the clock only where no loop does, in a solo pool and at the end.
-
-A worker consumes its own queue only while it is the worker that is registered under its name.
+changed. The clock is a new process, not a fork. No thread of the coordinator runs while a pool may fork: a thread looks
+after the clock only where no loop does, in a solo pool and at the end.
 """
 
 from __future__ import annotations
@@ -23,10 +21,9 @@ from importlib.metadata import version
 from celery import Celery, bootsteps, signals
 from celery.worker import WorkController, consumer, state
 from kombu.asynchronous.timer import Entry
+from kombu.message import Message
 
-from coordinator.broker.bell_message import about_bells
-from coordinator.broker.doorbells import TASK, add_queue, admit_bells, queue_of
-from coordinator.broker.transport import is_redis
+from coordinator.broker import is_redis
 from coordinator.celery_patches import heartbeat, pool_exit
 from coordinator.celery_patches.consumer import LastingConsumer
 from coordinator.celery_patches.listening import misfit
@@ -37,6 +34,7 @@ from coordinator.fleet.nodes import About
 from coordinator.jobs import validation
 from coordinator.jobs.chain import CANVAS, MAPS
 from coordinator.keyed_task.arrivals import install_arrivals, into_lanes
+from coordinator.runner.claim import TASK
 from coordinator.runner.runner import install_runner
 from coordinator.runner.subresults import track_subtasks
 from coordinator.store.values import Json
@@ -44,7 +42,8 @@ from coordinator.threads import StoppableThread
 from coordinator.version import VERSION
 from coordinator.warden.companion import Companion
 from coordinator.worker import remote_control
-from coordinator.worker.fitness import check, hindrance, is_taken, locate
+from coordinator.worker.fitness import check, hindrance, locate
+from coordinator.worker.wakes import WakeUps
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +52,23 @@ _FIRST = 60.0  # seconds until the clock's first sign of life
 
 
 class Consumer(LastingConsumer):
-    """Submits the messages of keyed tasks to their lanes."""
+    """Submits the messages of keyed tasks to their lanes, and returns a message for which no slot is left."""
+
+    coordinator_step: WardenStep | None = None
 
     def update_strategies(self) -> None:
         super().update_strategies()
         into_lanes(self.app, self.strategies)
-        admit_bells(self.strategies)
+
+    def create_task_handler(self, *args: object, **kwargs: object) -> Callable[[Message], None]:
+        usual: Callable[[Message], None] = super().create_task_handler(*args, **kwargs)
+
+        def take(message: Message) -> None:
+            slots = self.coordinator_step and self.coordinator_step.wakes.slots
+            if not slots or slots.admit(message):
+                usual(message)
+
+        return take
 
 
 class ClockThread(StoppableThread):
@@ -88,7 +98,7 @@ class WardenStep(bootsteps.StartStopStep):
         self._timers: list[Entry] = []
         self._sent: About = {}
         self._draining = False
-        self._bells: About = {}
+        self.wakes = WakeUps()
         self._wrong = ""  # the last error, to log it once
         signals.worker_shutting_down.connect(self._drain, weak=False)
         before_cold_shutdown(parent.controller, self._drain)
@@ -97,10 +107,9 @@ class WardenStep(bootsteps.StartStopStep):
         if self.coordinated.coordinator._hindered:
             return
         c.coordinator_step = self
-        if not self._bells:
-            self._bells = about_bells(self.coordinated, self.coordinated.coordinator.store, c.hostname)
-            self.send({"rung": 1})  # the broker was away, and may have lost bells
         self._tick(c)
+        self.wakes.start(c)
+        self.send({"woken": 1})  # Celery forgets the messages that its pool has not begun when it loses its broker
         self._timers = [c.timer.call_repeatedly(_LOOK, self._tick, (c,))]
         if c.hub is not None and c.coordinator_listening is not None:  # without a hub nothing handles its error
             self._timers.append(c.timer.call_repeatedly(_LOOK, c.coordinator_listening.look, (_LOOK,)))
@@ -112,6 +121,7 @@ class WardenStep(bootsteps.StartStopStep):
         """
         for timer in self._timers:
             timer.cancel()
+        self.wakes.stop(c)
         if c.controller.blueprint.state != bootsteps.RUN:
             self._drain()
         self._use_thread(c, self._clock is not None)
@@ -131,7 +141,6 @@ class WardenStep(bootsteps.StartStopStep):
         """Look after the clock and send it what changed. Never raises: an exception here would end the worker."""
         try:
             self._look_after_clock(c)
-            self._switch_queue(c)
             self.coordinated.coordinator._board.events = _sends_task_events(c)
             if c.hub is not None:  # prefork has one; other pools keep no timers for time limits
                 forget_cancelled(c.hub.timer)
@@ -152,20 +161,8 @@ class WardenStep(bootsteps.StartStopStep):
             settings, board = self.coordinated.coordinator.settings, self.coordinated.coordinator._board
             command, note = ["-m", "coordinator.warden.clock"], board.folder / "clock"
             patience = 4 * settings.timeout + settings.gap  # the clock asks Redis between two signs of life
-            self._clock = Companion("the clock", command, note, patience, _FIRST, [board.memory])
+            self._clock = Companion("the clock", command, note, patience, _FIRST, [board.memory, self.wakes.clocks_end])
         self._clock.look(partial(self._charge, c))
-
-    def _switch_queue(self, c: consumer.Consumer) -> None:
-        """Consume the worker's own queue while it is registered under its name.
-
-        Wait until Celery's loop consumes: before that, a message would end the worker. In a pool without a hub a
-        timer's thread calls this, also when the ending worker has no consumer any more.
-        """
-        if c.task_consumer is None or c.task_consumer.on_message is None or self._clock is None:
-            return
-        own, registered = queue_of(c.hostname).name, self._clock.last_byte
-        if registered in (b"0", b"1") and (registered == b"1") != c.task_consumer.consuming_from(own):
-            (c.add_task_queue if registered == b"1" else c.cancel_task_queue)(own)
 
     def _condition(self, c: consumer.Consumer) -> About:
         """The fields of the node that change while the worker runs."""
@@ -189,14 +186,13 @@ class WardenStep(bootsteps.StartStopStep):
             "version": VERSION,
             "queue": app.conf.task_default_queue,
             "routes": json.dumps(app.coordinator._queues_of(tasks)),
-            **self._bells,
         }
         settings = app.coordinator.settings
-        queues = [name for name in app.amqp.queues.consume_from if name != queue_of(c.hostname).name]
         return {
             "app": locate(app),
             "board": str(app.coordinator._board.folder),
             "memory": app.coordinator._board.memory,
+            "wakes": self.wakes.clocks_end,
             "settings": settings.model_dump(mode="json") | {"gap": settings.gap},
             "node": c.hostname,
             "incarnation": app.coordinator._incarnation,
@@ -204,7 +200,7 @@ class WardenStep(bootsteps.StartStopStep):
             "about": about,
             "serves": [
                 f"app {app.main}",
-                *(f"queue {name}" for name in queues),
+                *(f"queue {name}" for name in app.amqp.queues.consume_from),
                 *(f"label {name}" for name in settings.labels),
             ],
             "tasks": [CANVAS, *MAPS, *tasks],
@@ -253,7 +249,6 @@ def begin(app: Celery, sender: str, instance: WorkController) -> None:
     coordinator._incarnation = uuid.uuid4().hex
     coordinator._one_each = bool(instance.max_tasks_per_child or instance.max_memory_per_child)
     coordinator._node = sender
-    add_queue(app, sender, consumed=not is_taken(app, sender))
 
 
 def _pool_of(c: consumer.Consumer) -> str:

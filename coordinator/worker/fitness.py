@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 
 from celery import Celery
 
-from coordinator.errors import CoordinatorError, SettingsError
+from coordinator.errors import SettingsError
 from coordinator.fleet import processes
 from coordinator.fleet.board import Board
-from coordinator.fleet.nodes import Nodes
 from coordinator.texts import check_name
 
 _LIBRARIES = frozenset({"celery", "kombu", "coordinator", "flower"})  # they refer to the app, but do not define it
@@ -66,13 +65,6 @@ def check(app: Celery) -> None:
             store.check()
         except SettingsError as error:
             raise SystemExit(str(error)) from error
-
-
-def is_taken(app: Celery, node: str) -> bool:
-    """True if a living worker has this name. If Redis is away, assume that none has."""
-    with suppress(CoordinatorError), closing(app.coordinator.store) as store:
-        return Nodes(store).is_alive(node)
-    return False
 
 
 def locate(app: Celery) -> str:

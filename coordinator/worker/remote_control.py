@@ -14,12 +14,12 @@ from celery.utils.saferepr import saferepr
 from celery.worker import control
 from celery.worker.state import REVOKE_EXPIRES
 
-from coordinator.broker.doorbells import TASK
 from coordinator.celery_patches.declared import keep
 from coordinator.errors import CoordinatorError
 from coordinator.jobs import validation
 from coordinator.jobs.record import fields_of_many, spec_of
 from coordinator.jobs.search import living
+from coordinator.runner.claim import TASK
 from coordinator.store.reading import FieldReader
 from coordinator.store.times import milliseconds
 from coordinator.worker.inspected import Info, InspectedJobs, Planned

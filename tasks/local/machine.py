@@ -26,7 +26,7 @@ import click
 import psutil
 
 from coordinator import Coordinator, StoreUnavailable
-from coordinator.broker.transport import is_amqp
+from coordinator.broker import is_amqp
 from coordinator.diagnosis.server import of_server
 from coordinator.local.child import ChildSpec
 from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable

@@ -145,6 +145,11 @@ class Fleet(Installation):
     def nodes(self) -> list[str]:
         return [node.name for node in self.coordinator.nodes()]
 
+    def wakes_of(self, node: str) -> str:
+        """The list from which the node's clock takes its wake-ups."""
+        store = self.coordinator.store
+        return store.key("wakes", store.read("HGET", store.key("node", node), "incarnation").decode(), node)
+
     def begun(self, *names: str) -> None:
         """Wait until tasks of these names began."""
         missing = set(names)

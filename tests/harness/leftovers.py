@@ -27,7 +27,6 @@ _LASTING = (
     "declared",
     "inboxes:",
     "seen:",
-    "homes:",
     "actions",
     "whereabouts",
 )
@@ -66,7 +65,7 @@ _OF_DOCUMENTS = (
     "stored:",
     "server:",
 )
-_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "times:")
+_OF_NODES = ("node:", "serves:", "tasks:", "classes:", "work:", "rung:", "times:", "wakes:")
 
 
 def leftovers(store: Store) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from coordinator.broker.doorbells import queue_of
 from coordinator.errors import CoordinatorError
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.leftovers import leftovers
@@ -127,9 +126,7 @@ class Standing:
             return False
         app = fleet.app(self._node.app).app
         if self._rabbitmq:
-            if any(
-                self._rabbitmq.waiting(app, name) for name in (app.conf.task_default_queue, queue_of(worker.name).name)
-            ):
+            if self._rabbitmq.waiting(app, app.conf.task_default_queue):
                 return False
         elif fleet.messages():
             return False

@@ -1,7 +1,7 @@
 """The clock's process, which a worker spawns beside itself: `python -m coordinator.warden.clock FD`.
 
 The first line of its standard input is its charge, so that no secret stands on its command line. After each look it
-writes a byte to FD: 1 if its node is registered, 0 if it is no longer, a dot if it never was.
+writes a byte to FD, as a sign of life.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import socket
 import sys
 import time
 from functools import partial
@@ -21,6 +22,7 @@ from coordinator.fleet import processes
 from coordinator.fleet.nodes import About
 from coordinator.store.client import Store
 from coordinator.warden.clock.clock import Charge, Clock
+from coordinator.warden.clock.wakes import WakeReader, wake_worker
 from coordinator.warden.companion import Companion, LineReader, outlive_signals, sign_of_life
 
 if TYPE_CHECKING:
@@ -81,11 +83,12 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s: %(levelname)s/clock] %(message)s")
     charge = Charge(**json.loads(sys.stdin.readline()))
     store = Store(cast("Settings", WorkersSettings(**charge.settings)))
-    clock = Clock(store, charge, partial(sign_of_life, int(sys.argv[1])))
+    wake = partial(wake_worker, socket.socket(fileno=charge.wakes))
+    clock = Clock(store, charge, partial(sign_of_life, int(sys.argv[1])), wake)
     command = ["-m", "coordinator.warden.errands", charge.app]
     errands = Companion("the errands", command, clock.board.folder / "errands", _PATIENCE, _FIRST)
-    store.ringer = lambda node, bell: errands.send({"node": node, "ring": bell})
     log_server(store, logger)
+    WakeReader(clock, wake).start()
     serve(clock, sys.stdin, errands)
 
 

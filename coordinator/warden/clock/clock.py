@@ -1,6 +1,6 @@
 """The clock, a process beside each worker: does everything of its node that depends on time.
 
-    beat      tells Redis that the node lives, and its load; rings overdue bells again
+    beat      tells Redis that the node lives, and its load; wakes the worker where no runner has answered for 2 s
     watch     looks after the runners of the node (runner_watch.py): leases, limits, processes that are gone
     sweep     one clock at a time, of any node: lapsed leases, retries that are due, dead and idle nodes, sorters
 
@@ -35,7 +35,7 @@ from coordinator.warden.clock.runner_watch import RunnerWatch
 
 logger = logging.getLogger(__name__)
 
-_BELLS = 64
+_WAKES = 64
 _LONGEST = 200  # characters of a runner's failure, as its node shows it
 BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only after all that are less than half full
 
@@ -45,7 +45,8 @@ class Charge:
     """The first line that a worker sends to its clock.
 
     `app`: where the errands import the Celery app from; `board`, `memory`: the folder and the descriptor of its board;
-    `settings`: all attributes of `Settings`, which the worker has checked; the clock loads no pydantic.
+    `wakes`: the descriptor of the socket for its wake-ups; `settings`: all attributes of `Settings`, which the worker
+    has checked; the clock loads no pydantic.
     """
 
     node: str
@@ -57,14 +58,17 @@ class Charge:
     app: str
     board: str
     memory: int
+    wakes: int
     settings: dict[str, Json]
 
 
 class Clock:
-    """The clock of one node. `notify` sends the worker a byte: a sign of life, and whether the node is registered."""
+    """The clock of one node. `sign` sends the worker a sign of life, `wake` the name of a wake-up."""
 
-    def __init__(self, store: Store, charge: Charge, notify: Callable[[bytes], object] = bytes) -> None:
-        self._notify, self._status = notify, b"."
+    def __init__(
+        self, store: Store, charge: Charge, sign: Callable[[], object] = bytes, wake: Callable[[bytes], object] = bytes
+    ) -> None:
+        self.sign, self._wake = sign, wake
         self.store = store
         self.settings = store.settings
         self.lanes = LaneClient(store)
@@ -82,19 +86,13 @@ class Clock:
         self.busy, self._swept, self._now = True, -1, 0  # by the last beat
         self._drained = False  # drains for longer than drain_timeout: what still runs is handed over
 
-    def sign(self) -> None:
-        """Send the worker a sign of life. As long as the node was never registered that is a dot."""
-        if self.registered:
-            self._status = b"1"
-        elif self._status == b"1":
-            self._status = b"0"
-        self._notify(self._status)
-
     def receive(self, line: About) -> None:
-        """Act on a worker's line: changed fields of the node, a job to cancel or revoke, or bells to ring again."""
+        """Act on a worker's line: changed fields of the node, a job to cancel or revoke, or that it may have lost
+        wake-ups.
+        """
         changes = dict(line)
-        if changes.pop("rung", None):
-            self._ring_again()
+        if changes.pop("woken", None):
+            self._wake_again()
         for name, act in (("cancel", self.lanes.cancel), ("revoke", self.lanes.revoke)):
             if job_id := changes.pop(name, None):
                 try:
@@ -170,9 +168,8 @@ class Clock:
             return False
         self.errands_due, self.busy, self._swept, self._now = beat.errands, beat.busy, beat.swept, beat.now
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
-        for bell in beat.bells:
-            if self.store.ringer:
-                self.store.ringer(charge.node, bell)
+        for wake in beat.bells:
+            self._wake(wake)
         return True
 
     def _look_around(self) -> None:
@@ -186,18 +183,15 @@ class Clock:
         if failure != self.charge.about.get("failure", ""):
             self.changed["failure"] = self.charge.about["failure"] = failure
 
-    def _ring_again(self) -> None:
-        """Ring all bells that are on their way to this node, since its broker may have lost some. Without this, each
-        would wait as long again as it has waited.
-        """
+    def _wake_again(self) -> None:
+        """Send the worker all wake-ups that are on their way to it, which else would take two seconds."""
         try:
-            bells: list[bytes] = self.store.read("ZRANGE", self.store.key("rung", self.charge.node), 0, _BELLS - 1)
+            wakes: list[bytes] = self.store.read("ZRANGE", self.store.key("rung", self.charge.node), 0, _WAKES - 1)
         except CoordinatorError as error:
-            logger.info("bells of %s are rung later: %s", self.charge.node, error)
+            logger.info("wake-ups of %s come later: %s", self.charge.node, error)
             return
-        for bell in bells:
-            if self.store.ringer:
-                self.store.ringer(self.charge.node, bell.decode())
+        for wake in wakes:
+            self._wake(wake)
 
     def sweep(self, deadline: int) -> None:
         """Do what is due. Redis refuses a sweep after the deadline (ms, as `Store.now`): this clock may have stood

@@ -1,7 +1,7 @@
 """The process of a node's errands, which its clock spawns: `python -m coordinator.warden.errands APP FD`.
 
-The first line of its standard input names the node and the clock; each further line names a doorbell to ring, or wakes
-the duties. The process writes a byte to FD each second, and ends with the clock.
+The first line of its standard input names the node and the clock; each further line wakes the
+duties. The process writes a byte to FD each second, and ends with the clock.
 """
 
 from __future__ import annotations
@@ -18,19 +18,15 @@ from typing import Protocol
 
 from celery import Celery
 
-from coordinator.broker.doorbells import BellQueue, Doorbells
 from coordinator.errors import SettingsError
 from coordinator.fleet.nodes import About
-from coordinator.store.client import Ringer, Store
+from coordinator.store.client import Store
 from coordinator.threads import StoppableThread
 from coordinator.warden.companion import LineReader, outlive_signals, sign_of_life
 from coordinator.warden.errands.duties import Duty, WardenPlugin, report_life
-from coordinator.warden.errands.gone_nodes import remove_queues_of_gone_nodes
 from coordinator.warden.errands.parked import Parked
 from coordinator.warden.errands.results import Results
 from coordinator.warden.errands.trouble_reports import TroubleReports
-
-_LAST_BELLS = 2.0  # seconds at shutdown to ring the waiting bells
 
 
 class ErrandsCoordinator(Protocol):
@@ -40,7 +36,6 @@ class ErrandsCoordinator(Protocol):
     _results: Results
     _parked: Parked
     _troubles: TroubleReports
-    _doorbells: Doorbells
     _node: str
     _warden_plugins: list[Callable[[str], WardenPlugin]]
 
@@ -61,17 +56,10 @@ def find(place: str) -> Celery:
     return app
 
 
-def receiver(ring: Ringer, duties: Sequence[Duty]) -> Callable[[About], None]:
-    """Make what receives the clock's lines: a bell to ring, or that duties have work."""
-
-    def receive(line: About) -> None:
-        if "ring" in line:
-            ring(str(line["node"]), str(line["ring"]))
-            return
-        for duty in duties:
-            duty.wake()
-
-    return receive
+def wake(duties: Sequence[Duty], line: About) -> None:
+    """Receive a line of the clock: the duties have work."""
+    for duty in duties:
+        duty.wake()
 
 
 def main() -> None:
@@ -88,14 +76,11 @@ def main() -> None:
     app.set_default()  # in the thread of a duty, Celery's `current_app` would be an empty app
     coordinator: ErrandsCoordinator = app.coordinator
     coordinator._node = charge["node"]
-    bells = BellQueue(coordinator._doorbells)
-    coordinator.store.ringer = bells.ring
     duties = [Duty("results", coordinator._results.step), Duty("parked jobs", coordinator._parked.step)]
     troubles = Duty("troubles", coordinator._troubles.step)  # a handler of users may take its time
-    queues = Duty("queues of nodes that are gone", lambda _: remove_queues_of_gone_nodes(app, charge["node"]), 60.0)
-    clock = LineReader(sys.stdin, charge["clock"], receiver(bells.ring, [*duties, troubles]))
+    clock = LineReader(sys.stdin, charge["clock"], partial(wake, [*duties, troubles]))
     plugins: list[WardenPlugin] = [make(charge["node"]) for make in coordinator._warden_plugins]
-    parts: list[WardenPlugin] = [*duties, troubles, queues, *plugins]
+    parts: list[WardenPlugin] = [*duties, troubles, *plugins]
     for part in parts:
         part.start()
     clock.start()
@@ -105,7 +90,6 @@ def main() -> None:
             plugin.stopping.set()
     for part in reversed(parts):
         part.stop()
-    bells.flush(_LAST_BELLS)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
     results   sends results and links that no runner sent
     parked    looks at parked jobs, whether their sub-results have ended
     troubles  tells of jobs that failed, are held, or wait for long
-    bells     rings doorbells for the clock
-    queues    removes the queues of nodes that are gone from a Redis broker
     plugins   run the inbox, and whatever else an app adds
 
 The clock learns from its beat that results or parked jobs are due, and wakes the errands; idle errands ask Redis for
@@ -83,13 +81,13 @@ class Duty(StoppableThread):
         self._got_on = time.monotonic()
 
 
-def report_life(duties: Sequence[Duty], ended: Callable[[float], bool], notify: Callable[[bytes], object]) -> None:
+def report_life(duties: Sequence[Duty], ended: Callable[[float], bool], notify: Callable[[], object]) -> None:
     """Send the clock a sign of life each second while no duty hangs; return once `ended(seconds)` says it is gone."""
     logged, over = False, False
     while not over:
         hanging = [duty.name for duty in duties if duty.hangs]
         if not hanging:
-            notify(b".")
+            notify()
         elif not logged:
             logger.error("%s: one piece of work takes longer than %g s", ", ".join(hanging), SILENCE)
         logged = bool(hanging)

@@ -18,7 +18,7 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.broker.transport import one_try
+from coordinator.broker import one_try
 from coordinator.warden.inbox.as_it_is import request_queue
 from coordinator.warden.inbox.message import MOST
 from coordinator.warden.inbox.queue import DEAD, LEASE, LETTERS, UNREADABLE, TakenMessage

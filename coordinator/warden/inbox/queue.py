@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from celery import Celery
 from kombu.connection import Connection
 
-from coordinator.broker.transport import BOUNDED
+from coordinator.broker import BOUNDED
 from coordinator.errors import SettingsError
 from coordinator.warden.inbox.message import MOST
 

@@ -21,7 +21,7 @@ from typing import Any
 from celery import Celery
 from kombu.messaging import Producer
 
-from coordinator.broker.transport import one_try
+from coordinator.broker import one_try
 from coordinator.errors import InvalidJob, SettingsError, StoreUnavailable
 from coordinator.warden.inbox import message
 from coordinator.warden.inbox.as_it_is import request_queue

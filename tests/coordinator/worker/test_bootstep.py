@@ -52,25 +52,6 @@ def test_a_line_that_a_pipe_might_cut_is_not_told(step: WardenStep, tmp_path: Pa
     assert heard(tmp_path) == [{"ending": 1}]
 
 
-def test_the_own_queue_is_not_consumed_before_somebody_takes_its_messages(step: WardenStep) -> None:
-    """As after a connection was lost: the clock's word is there before Celery's loop is."""
-    assert step._clock is not None
-    step._clock.last_byte = b"1"
-    consumed = list[str]()
-    tasks = SimpleNamespace(on_message=None, consuming_from=lambda queue: queue in consumed)
-    consumer = SimpleNamespace(hostname="one@test", task_consumer=tasks, add_task_queue=consumed.append)
-    step._switch_queue(cast(Consumer, consumer))
-    assert consumed == []
-    tasks.on_message = print
-    step._switch_queue(cast(Consumer, consumer))
-    assert consumed == ["coordinator.node.one@test"]
-
-
-def test_a_worker_that_ends_has_no_consumer_any_more_and_that_is_no_error(step: WardenStep) -> None:
-    """With threads and gevent the timer's thread may come between the end of the consumer and its own."""
-    step._switch_queue(cast(Consumer, SimpleNamespace(hostname="one@test", task_consumer=None)))
-
-
 def test_a_clock_may_be_silent_for_longer_than_a_request_and_is_replaced_before_its_leases_end(
     step: WardenStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,51 +7,16 @@ import pytest
 from kombu.entity import Queue
 from kombu.exceptions import OperationalError
 
-from coordinator.broker.doorbells import queue_of
-from coordinator.broker.transport import CONFIRMED
+from coordinator.broker import CONFIRMED
 from coordinator.celery_patches.confirmed import confirmed
 from coordinator.runner.canvas import Caller, Ended, go_on, request_of
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, run, source, without_gap
 from tests.harness.fleet import Fleet
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
-from tests.harness.waiting import wait_until, within
+from tests.harness.waiting import within
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
-
-
-def test_a_bell_gives_up_within_seconds_where_the_broker_reads_nothing_and_later_ones_get_through(
-    fleet: Fleet, rabbitmq: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    app, bells = fleet.shop.app, fleet.coordinator._doorbells
-    with app.connection_for_write() as connection:
-        queue_of("one")(connection.channel()).declare()
-    bells.ring("one", "first")
-    rabbitmq.server.pause()
-    try:
-        while caplog.text.count("could not ring one") < 3:
-            with within(3):
-                bells.ring("one", "x" * 200)
-    finally:
-        rabbitmq.server.resume()
-
-    def arrives() -> bool:
-        bells.ring("one", "last")
-        return any(message.headers["id"] == "last" for message in rabbitmq.taken(app, queue_of("one").name))
-
-    wait_until(arrives)
-
-
-def test_idle_slots_work_again_at_once_after_a_broker_that_refused_their_bells(fleet: Fleet, rabbitmq: Broker) -> None:
-    fleet.worker("one", 4)
-    submit, work = fleet.coordinator.submit, fleet.shop.work
-    fleet.coordinator.wait(submit("first", work.s("first", 0)).id, 60)
-    rabbitmq.server.refuse(rabbitmq.vhost, 11)
-    with within(11 + 3.5):
-        ids = [submit(f"k{number}", work.s(str(number), 0.1)).id for number in range(4)]
-        jobs = [fleet.coordinator.wait(one, 60) for one in ids]
-    begun = [job.started.timestamp() - job.submitted.timestamp() for job in jobs if job.started and job.submitted]
-    assert min(begun) > 3, "they were refused"
 
 
 def test_a_confirmed_publish_says_so_where_the_broker_does_not_answer_and_the_next_one_is_accepted(

@@ -56,8 +56,8 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     for name in ("running task", "first waiting task", "second waiting task"):
         work.delay(name, SECONDS)
     wait_until(lambda: fleet.stamps("running task") and unacked(fleet, broker) == 2, 20, fleet.logs)
-    fleet.coordinator._doorbells.ring(worker.name, "one too many")
-    wait_until(lambda: unacked(fleet, broker) == 3, 20, fleet.logs)
+    fleet.coordinator.store.read("RPUSH", fleet.wakes_of(worker.name), "one too many")
+    wait_until(lambda: "one too many" in worker.log.read_text(), 20, fleet.logs)
 
     kill(broker, worker, noticed_by)
     ran.append(submit("other", work.s("job without a broker")).id)

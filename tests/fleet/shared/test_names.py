@@ -97,7 +97,7 @@ def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_th
     wait_until(lambda: fleet.nodes() == [OTHER], 20, fleet.logs)
     second = fleet.worker("pair")
     warden.resume()
-    wait_until(lambda: "Canceling queue coordinator.node.pair@test" in first.log.read_text(), 20, fleet.logs)
+    wait_until(lambda: REFUSED in first.log.read_text(), 20, fleet.logs)
     before = first.log.read_text().count(BELL)
     mine = of(second)
     for i in range(6):

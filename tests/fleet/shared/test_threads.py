@@ -60,12 +60,13 @@ def test_where_a_rollback_cannot_be_stopped_one_that_overruns_is_a_double_fault_
     assert len(double_faults(fleet, "job")) == 1
 
 
-def test_every_doorbell_may_come_twice(fleet: Fleet) -> None:
+def test_every_wake_up_may_come_twice(fleet: Fleet) -> None:
     coordinator, work, jobs = fleet.depot.coordinator, fleet.depot.work, list[str]()
+    wakes = fleet.wakes_of("one@test")
     for i in range(50):
         jobs.append(coordinator.submit(f"k{i % 5}", work.s(f"{i}", 0.01)).id)
         for bell in coordinator.store.read("ZRANGE", coordinator.store.key("rung", "one@test"), 0, -1):
-            coordinator._doorbells.ring("one@test", bell.decode())
+            coordinator.store.read("RPUSH", wakes, bell)
     for job_id in jobs:
         assert coordinator.wait(job_id, 60).state == "succeeded"
     assert sorted(int(stamp.name) for stamp in fleet.stamps(what="begin")) == list(range(50))

@@ -10,7 +10,6 @@ from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import BaseModel, ConfigDict
 
 from coordinator import Coordinator, Refused, current_job  # (*)
-from coordinator.broker import doorbells
 from coordinator.store.library import assemble
 from tests.harness.apps.stamps import opened, stamps_in
 
@@ -31,8 +30,6 @@ if os.environ.get("TEST_QUORUM"):
     app.conf.task_default_queue_type = "quorum"
 
 coordinator = Coordinator(app)  # (*)
-if os.environ.get("TEST_GONE"):
-    doorbells.GONE = float(os.environ["TEST_GONE"])
 if os.environ.get("TEST_VERSION"):
     coordinator.store.library = assemble(before=f"-- {os.environ['TEST_VERSION']}\n")
 

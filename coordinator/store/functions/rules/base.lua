@@ -6,8 +6,6 @@ local base = {}
 -- commands.
 function base.text_of(number) return string.format('%d', number) end
 
-base.AGAIN = 2000 -- ms after which a node's warden rings an unanswered bell
-
 local RESOLUTION = 500 -- ms: the stored clock may be this old, and a silence counts as this long
 local SHOWN = 7 * 24 * 3600000 -- ms for which people can see the silence before a server's first step
 local FIRST = {offset = 0, uptime = 0, away = 0, gap = 2000} -- of an installation without a clock
@@ -95,7 +93,6 @@ end
 
 -- What a step begins with; it writes another value into its context.
 local DEFAULTS = {
-  rung = false, -- list of {node, bell} for the caller to publish
   readied = false, -- list of jobs that became ready: the step rings one bell for each at its end
   direct = false, -- true: the step takes a job itself
   fresh = false, -- the last job that became ready, not written yet: a step that takes a job may take this one
@@ -124,13 +121,11 @@ end
 
 local context = {__index = look_up}
 
--- Creates the context. P: the prefix of all keys of the installation. delay: ms after which the warden rings a bell
--- itself. A second key means that the caller cannot publish doorbells: the node's warden then rings at its next look.
--- clock, format: as Redis has them now.
+-- Creates the context. P: the prefix of all keys of the installation; clock, format: as Redis has them now.
 function base.context(keys)
   local P = keys[1]
   local kept = redis.call('MGET', P .. 'clock', P .. 'format')
-  return setmetatable({P = P, delay = keys[2] and 0 or base.AGAIN, clock = kept[1], format = kept[2]}, context)
+  return setmetatable({P = P, clock = kept[1], format = kept[2]}, context)
 end
 
 -- Calls `act` and logs its error, so that one damaged record does not stop a step for other jobs. True: no error.

@@ -3,6 +3,8 @@
 local doorbells = {}
 
 local TURNS = 2 ^ 36 -- rings after which the count of turns restarts
+local AGAIN = 2000 -- ms after which a node's clock wakes its worker itself
+local KEPT = '60000' -- ms for which a list is kept that no clock reads
 
 -- Computes a node's score: used slots over all slots; free slots count less where jobs run slowly (`pace`). A node
 -- whose CPU or memory is used up (`braked`) comes after all that are less than half full, a node that does not answer
@@ -24,30 +26,17 @@ function doorbells.rescore(c, node)
   redis.call('ZADD', c.P .. 'room', score, node)
 end
 
--- Puts a bell into a node's queue, if the app's broker is on this server. The node registered both: bell_queue =
--- "<database> <home> <name of the queue>", home being the installation's database, and bell_message. tag: unique for
--- each message. Returns false if the node registered none, or Redis refuses.
-function doorbells.put_bell(c, node, bell, tag)
-  local queue, message = unpack(redis.call('HMGET', c.P .. 'node:' .. node, 'bell_queue', 'bell_message'))
-  if not queue then return false end
-  local database, home, name = string.match(queue, '^(%d+) (%d+) (.*)$')
-  message = string.gsub(string.gsub(message, 'THE_BELL', bell), 'THE_TAG', tag)
-  if database ~= home and redis.pcall('SELECT', database).err then return false end
-  local reply = redis.pcall('LPUSH', name, message)
-  if database ~= home then redis.call('SELECT', home) end
-  return type(reply) ~= 'table'
-end
-
--- Rings a node: puts the bell into its queue, else leaves it to the caller. A bell's name begins with the instant of
--- its first ring.
+-- Wakes a node. Its clock waits at a list of its own: another worker of that name reads another one. The name of a
+-- wake-up begins with the instant of its birth.
 function doorbells.bell(c, node)
-  local turn = redis.call('INCR', c.P .. 'bells')
+  local turn, name = redis.call('INCR', c.P .. 'bells'), c.P .. 'node:' .. node
   local bell = c.now .. '-' .. turn
-  redis.call('HSET', c.P .. 'node:' .. node, 'turn', turn)
-  local put = doorbells.put_bell(c, node, bell, turn)
-  redis.call('ZADD', c.P .. 'rung:' .. node, c.now + (put and base.AGAIN or c.delay), bell)
+  local list = c.P .. 'wakes:' .. (redis.call('HGET', name, 'incarnation') or '') .. ':' .. node
+  redis.call('HSET', name, 'turn', turn)
+  redis.call('RPUSH', list, bell)
+  redis.call('PEXPIRE', list, KEPT)
+  redis.call('ZADD', c.P .. 'rung:' .. node, c.now + AGAIN, bell)
   doorbells.rescore(c, node)
-  if not put then base.add(c, 'rung', {node, bell}) end
 end
 
 local function fits(c, node, class, task)

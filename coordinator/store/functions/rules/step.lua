@@ -1,6 +1,5 @@
--- Steps: the functions that clients call. Each is atomic, and its header names its arguments. The first key is the
--- installation's prefix. A step returns {reply, rung}: false for no reply, and the bells for the caller to publish,
--- {node, bell} each. A lost reply does no harm: the caller may repeat each step with the same tokens.
+-- Steps: the functions that clients call. Each is atomic, and its header names its arguments. Its key is the
+-- installation's prefix. A lost reply does no harm: the caller may repeat each step with the same tokens.
 -- flags: allow-oom = it works while Redis is full (`maxmemory`); no-writes = it only reads.
 local step = {}
 
@@ -14,7 +13,7 @@ function step.define(name, flags, body)
       if c.format and tonumber(c.format) > record.FORMAT then return {err = 'FORMAT ' .. c.format} end
       local reply = body(c, args)
       if c.fresh or c.readied then doorbells.ring_readied(c) end
-      return {reply or false, c.rung or nil}
+      return reply or false
     end,
   }
 end

@@ -39,9 +39,9 @@ local function has_work(c, node)
   return false
 end
 
--- The unanswered bells to ring again, if a slot is free; without ready work they are void. All are rung again once,
--- then only one each second, the node's `probe`, so that the queue of a node that gets no bells does not fill with
--- copies. The others follow once the probe was answered.
+-- The unanswered bells that the clock is to ring itself, if a slot is free; without ready work they are void. All are
+-- rung again once, then only one each second, the node's `probe`, so that a worker that stands still is not flooded
+-- with copies. The others follow once the probe was answered.
 local function bells_to_ring(c, node)
   local name, rung = c.P .. 'node:' .. node, c.P .. 'rung:' .. node
   local due = redis.call('ZRANGEBYSCORE', rung, '-inf', c.now, 'LIMIT', 0, 64)
@@ -56,14 +56,10 @@ local function bells_to_ring(c, node)
   return due
 end
 
--- Rings those bells. Returns the ones that this step could not put into the node's queue.
 local function ring_again(c, node)
-  local left = {}
-  for _, bell in ipairs(bells_to_ring(c, node)) do
-    redis.call('ZADD', c.P .. 'rung:' .. node, c.now + 1000, bell)
-    if not doorbells.put_bell(c, node, bell, redis.call('INCR', c.P .. 'bells')) then left[#left + 1] = bell end
-  end
-  return left
+  local overdue = bells_to_ring(c, node)
+  for _, bell in ipairs(overdue) do redis.call('ZADD', c.P .. 'rung:' .. node, c.now + 1000, bell) end
+  return overdue
 end
 
 -- 1 if a result is owed, a parked job is due for a look, or somebody is to be told of trouble.
@@ -88,7 +84,7 @@ end
 --   times: JSON {task: [runs, median in s]} of its jobs, '' = unchanged; measures: JSON {of, add}, '' = none: what to
 --   add to `measures`, once for each name `of`; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
--- returns {alive or unknown, overdue bells to publish, ms, due, busy, swept, now}; unknown = declared dead meanwhile,
+-- returns {alive or unknown, overdue bells, ms, due, busy, swept, now}; unknown = declared dead meanwhile,
 --   register again; ms: for how long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands
 --   are to look; busy: how many runners hold something; swept: ms since the last sweep; now: the installation's clock;
 --   asked again: the bells are not overdue any more

@@ -175,7 +175,7 @@ def test_a_silence_in_which_the_one_above_stood_still_is_none(
     code = "import os, sys, time; os.write(int(sys.argv[1]), b'.'); time.sleep(600)"
     sleeper = Companion("the sleeper", ["-c", code], tmp_path / "sleeper", 20.0, 20.0)
     sleeper.look(charge)
-    wait_until(lambda: sleeper.look(charge) or sleeper.last_byte, 10)  # type: ignore[func-returns-value]
+    wait_until(lambda: sleeper.look(charge) or sleeper.signed, 10)  # type: ignore[func-returns-value]
     monkeypatch.setattr(sleeper, "_looked", sleeper._looked - 3600)
     sleeper.look(charge)
     assert "silent" not in caplog.text

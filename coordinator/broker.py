@@ -1,4 +1,4 @@
-"""Transport options for the app's broker, and checks of the broker's type."""
+"""The app's broker: its type, and the options of its connections."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import pytest
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.broker.transport import is_amqp, is_redis, settings_of
+from coordinator.broker import is_amqp, is_redis, settings_of
 from coordinator.errors import SettingsError
 
 

@@ -1,1 +1,0 @@
-"""The way over the app's broker: its connection options, and the doorbells that wake nodes."""
