@@ -34,7 +34,6 @@ def test_floods_of_jobs_and_of_tasks_share_a_single_slot(fleet: Fleet) -> None:
     wait_until(lambda: len(fleet.stamps(what="end")) == 100, 60, fleet.logs)
     begun = [stamp.name[0] for stamp in sorted(fleet.stamps(what="begin"), key=lambda stamp: stamp.at)]
     turns = [(kind, len(list(run))) for kind, run in groupby(begun)]
-    print(turns)
     jobs_left, tasks_left = 60, 40
     for kind, number in turns:
         if kind == "t" and jobs_left < 60:
