@@ -204,6 +204,7 @@ class WardenStep(bootsteps.StartStopStep):
                 *(f"label {name}" for name in settings.labels),
             ],
             "tasks": [CANVAS, *MAPS, *tasks],
+            "plugins": bool(app.coordinator._warden_plugins),
         }
 
     def send(self, line: About) -> bool:

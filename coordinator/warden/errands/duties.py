@@ -50,6 +50,7 @@ class Duty(StoppableThread):
         self._pause = pause
         self._got_on = time.monotonic()
         self._woken = threading.Event()
+        self._woken.set()  # somebody has started it since there is work
 
     def wake(self) -> None:
         self._woken.set()
