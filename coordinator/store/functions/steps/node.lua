@@ -1,6 +1,6 @@
 -- Nodes: their wardens register them, send heartbeats, and remove them.
 
-local KEPT, HELP = 60000, 4000 -- ms: warden/clock/clock.py
+local KEPT, HELP, WAITS = 60000, 4000, 30000 -- ms; KEPT: warden/clock/clock.py
 
 -- node_register: registers a node and what it serves; jobs that wait for such a node wake it.
 -- args node incarnation ttl about serves tasks
@@ -64,17 +64,26 @@ local function ring_again(c, node)
   return overdue
 end
 
+-- True if jobs have waited at each beat of the last half a minute, and nobody has looked meanwhile how long.
+local function waits_unseen(c)
+  local waits, since = c.P .. 'waits', redis.call('GET', c.P .. 'waits')
+  if redis.call('EXISTS', c.P .. 'ready-by-task', c.P .. 'contended', c.P .. 'paused') == 0 then
+    if since then redis.call('DEL', waits) end
+    return false
+  end
+  if not since then redis.call('SET', waits, c.now_text) end
+  return since and c.now - (tonumber(since) or 0) >= WAITS and redis.call('EXISTS', c.P .. 'looked') == 0
+end
+
 -- When the oldest errand of an app was due: a result is owed, a parked job is to be looked at, somebody is to be told of
--- trouble, or jobs wait and nobody has looked for half a minute how long. nil: none is.
+-- trouble, or jobs wait. nil: none is.
 local function due_since(c, app)
   local since
   for _, kind in ipairs({'unsent:', 'parked:', 'troubles:'}) do
     local at = tonumber(redis.call('ZRANGE', c.P .. kind .. app, 0, 0, 'WITHSCORES')[2])
     if at and at <= c.now and at < (since or math.huge) then since = at end
   end
-  local wait = since or redis.call('EXISTS', c.P .. 'ready-by-task', c.P .. 'contended', c.P .. 'paused') > 0
-  if not since and wait and redis.call('EXISTS', c.P .. 'looked') == 0 then return c.now end
-  return since
+  return since or waits_unseen(c) and c.now
 end
 
 -- 1 if this node is to do errands of its app. One node of the fleet does, for as long as there are some and for KEPT
