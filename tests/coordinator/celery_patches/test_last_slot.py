@@ -42,9 +42,12 @@ class Worker(SimpleNamespace):
         return found[0]
 
     def ask(self) -> None:
-        """Ask the broker, which has nothing yet."""
+        """Ask the broker, if a slot is free; nothing comes."""
+        found = list[object]()
+        self.task_consumer.on_message = found.append
         with suppress(TimeoutError):
             self.connection.drain_events(timeout=0.05)
+        assert not found
 
 
 @pytest.fixture(autouse=True)

@@ -67,6 +67,8 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def wakes() -> Iterator[WakeUps]:
     made = WakeUps()
     yield made
+    if made._thread:
+        made._thread.stop()
     made._socket.close()
     made._other.close()
 
@@ -225,6 +227,21 @@ def test_without_a_loop_a_thread_waits_for_a_wake_up_and_then_for_a_slot(
     assert worker.begun == ["1-1"], "it stopped before a slot was free"
 
 
+def test_without_a_loop_messages_and_wake_ups_take_turns_as_well(wakes: WakeUps, wake: Wake, busy: set[str]) -> None:
+    worker = Worker(1)
+    worker.channel._size = lambda queue: 1  # a message waits
+    wakes.start(worker)
+    assert wakes.slots
+    wake("1-1")
+    wait_until(lambda: worker.begun == ["1-1"] and wakes.slots and wakes.slots._next == "broker")
+    busy.clear()
+    assert wakes.slots.wait() > 0
+    assert wakes.admit(worker, Message())
+    assert wakes.slots.wait() == 0
+    assert wakes.admit(worker, Message())
+    wakes.stop(worker)
+
+
 def test_a_wake_up_that_waits_for_the_broker_s_turn_has_the_slot_as_soon_as_that_is_over(
     wakes: WakeUps, wake: Wake, hub: Hub, busy: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +255,7 @@ def test_a_wake_up_that_waits_for_the_broker_s_turn_has_the_slot_as_soon_as_that
     turn(hub)
     busy.clear()
     hub.poller.longest = 0.0
-    turn(hub)
+    wait_until(lambda: turn(hub, 1) or hub.poller.longest > 0, what="the loop never rests")
     assert worker.begun == [], "the broker has something at once"
     time.now += 0.02
     wait_until(lambda: turn(hub, 1) or worker.begun == ["1-1"])
@@ -248,7 +265,7 @@ def test_a_wake_up_that_waits_for_the_broker_s_turn_has_the_slot_as_soon_as_that
 def test_after_a_task_of_the_broker_a_wake_up_that_is_there_has_the_next_turn(
     wakes: WakeUps, wake: Wake, hub: Hub, busy: set[str]
 ) -> None:
-    worker, messages = Worker(1, hub=hub), [Message() for _ in range(3)]
+    worker, messages = Worker(1, hub=hub), [Message() for _ in range(4)]
     wakes.start(worker)
     assert wakes.admit(worker, messages[0])
     busy.add("its task")
@@ -260,7 +277,10 @@ def test_after_a_task_of_the_broker_a_wake_up_that_is_there_has_the_next_turn(
     assert (worker.begun, messages[1].is_back) == (["1-1"], True)
     busy.clear()
     turn(hub)
-    assert wakes.admit(worker, messages[2]), "without a wake-up it is the broker's"
+    assert wakes.admit(worker, messages[2])
+    turn(hub)
+    assert watches(hub, wakes)
+    assert wakes.admit(worker, messages[3]), "without a wake-up it is the broker's"
 
 
 @pytest.mark.parametrize("accepted", ["json", "pickle"])
