@@ -31,7 +31,10 @@ class Worker(SimpleNamespace):
     """As much of Celery's consumer as takes wake-ups. `limited`: its broker is asked only while a slot is free."""
 
     def __init__(self, slots: int, limited: bool = True, hub: Hub | None = None) -> None:
-        qos = SimpleNamespace(can_consume=lambda: True) if limited else SimpleNamespace()
+        self.back: set[str] = set()  # messages that lie in their queue again
+        qos = SimpleNamespace(restore_by_tag=self.back.add, _quick_ack=bytes)
+        if limited:
+            qos.can_consume = lambda: True
         self.channel = SimpleNamespace(qos=qos, _in_poll="asked", active_queues={"celery"}, _size=lambda queue: 0)
         self.begun: list[str] = []
         super().__init__(
@@ -45,14 +48,9 @@ class Worker(SimpleNamespace):
         state.reserved_requests.add(message.headers["id"])
 
 
-class Message(SimpleNamespace):
+def message(tag: str = "one") -> Any:
     """Of the broker."""
-
-    def __init__(self) -> None:
-        super().__init__(is_back=False)
-
-    def requeue(self) -> None:
-        self.is_back = True
+    return SimpleNamespace(delivery_tag=tag)
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +162,7 @@ def test_a_worker_that_fetches_ahead_takes_each_wake_up_at_once(wakes: WakeUps, 
     wake("1-2")
     turn(hub)
     assert worker.begun == ["1-1", "1-2"]
-    assert wakes.admit(worker, Message())
+    assert wakes.admit(worker, message())
 
 
 def test_a_strategy_that_raises_ends_nothing(
@@ -236,9 +234,9 @@ def test_without_a_loop_messages_and_wake_ups_take_turns_as_well(wakes: WakeUps,
     wait_until(lambda: worker.begun == ["1-1"] and wakes.slots and wakes.slots._next == "broker")
     busy.clear()
     assert wakes.slots.wait() > 0
-    assert wakes.admit(worker, Message())
+    assert wakes.admit(worker, message())
     assert wakes.slots.wait() == 0
-    assert wakes.admit(worker, Message())
+    assert wakes.admit(worker, message())
     wakes.stop(worker)
 
 
@@ -246,11 +244,11 @@ def test_a_wake_up_that_waits_for_the_broker_s_turn_has_the_slot_as_soon_as_that
     wakes: WakeUps, wake: Wake, hub: Hub, busy: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(last_slot, "time", time := SimpleNamespace(monotonic=lambda: time.now, now=1000.0))
-    worker, message = Worker(1, hub=hub), Message()
+    worker = Worker(1, hub=hub)
     wakes.start(worker)
     busy.add("a job")
-    assert not wakes.admit(worker, message)
-    assert message.is_back
+    assert not wakes.admit(worker, message("late"))
+    assert worker.back == {"late"}
     wake("1-1")
     turn(hub)
     busy.clear()
@@ -265,7 +263,7 @@ def test_a_wake_up_that_waits_for_the_broker_s_turn_has_the_slot_as_soon_as_that
 def test_after_a_task_of_the_broker_a_wake_up_that_is_there_has_the_next_turn(
     wakes: WakeUps, wake: Wake, hub: Hub, busy: set[str]
 ) -> None:
-    worker, messages = Worker(1, hub=hub), [Message() for _ in range(4)]
+    worker, messages = Worker(1, hub=hub), [message(str(number)) for number in range(4)]
     wakes.start(worker)
     assert wakes.admit(worker, messages[0])
     busy.add("its task")
@@ -274,7 +272,7 @@ def test_after_a_task_of_the_broker_a_wake_up_that_is_there_has_the_next_turn(
     busy.clear()
     wakes._watch(worker)  # and in this turn of the loop, the next message is read first
     assert not wakes.admit(worker, messages[1])
-    assert (worker.begun, messages[1].is_back) == (["1-1"], True)
+    assert (worker.begun, worker.back) == (["1-1"], {"1"})
     busy.clear()
     turn(hub)
     assert wakes.admit(worker, messages[2])
