@@ -32,7 +32,7 @@ class Worker(SimpleNamespace):
 
     def __init__(self, slots: int, limited: bool = True, hub: Hub | None = None) -> None:
         self.back: set[str] = set()  # messages that lie in their queue again
-        qos = SimpleNamespace(restore_by_tag=self.back.add, _quick_ack=bytes)
+        qos = SimpleNamespace(restore_by_tag=self.back.add, _quick_ack=repr)
         if limited:
             qos.can_consume = lambda: True
         self.channel = SimpleNamespace(qos=qos, _in_poll="asked", active_queues={"celery"}, _size=lambda queue: 0)
