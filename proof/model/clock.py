@@ -126,7 +126,7 @@ class Clocked(Store):
 
     def __init__(self, url: str, mutant: Mutant | None = None, **settings: float) -> None:
         named = {"url": url, "prefix": f"m{uuid.uuid4().hex[:8]}", **settings}
-        super().__init__(Settings.model_validate(named), ringer=lambda node, bell: None)
+        super().__init__(Settings.model_validate(named))
         self.library = library(mutant)
         self.used: set[str] = set()
         self._kept: dict[Hashable, Any] = {}

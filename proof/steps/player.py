@@ -1,7 +1,7 @@
 """Plays the recorded steps of an installation into the model, which says what each must answer.
 
 A handler has the name of the step, and gets its arguments. It returns the reply; what the model does not know of it is
-ANY. Bells are not predicted: which node is rung is a matter of load.
+ANY. Wake-ups are not predicted: which node is woken is a matter of load.
 """
 
 from __future__ import annotations
