@@ -83,7 +83,7 @@ def runner(node: str, slice: float = 1e9) -> Runner:
     """A runner in this process, for the bell `bell`. Its slice ends after so many seconds, or never."""
     coordinator.store._client.zadd(coordinator.store.key("rung", node), {"bell": 2**53})
     coordinator.settings.__dict__["slice"] = slice
-    place = Place(node, coordinator._core, coordinator._doorbells, coordinator._incarnation, Board.open())
+    place = Place(node, coordinator._core, coordinator._incarnation, Board.open())
     return Runner(app, place, Tools(app, place))
 
 

@@ -40,7 +40,7 @@ class Node:
         serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
         who = (f"node{number}", str(number), processes.identity())
         board = ("/nowhere", nameless(Path("/tmp")))
-        self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", *board, {}))
+        self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", *board, 0, {}))
 
     def look(self) -> None:
         self.clock.step()

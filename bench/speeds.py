@@ -4,7 +4,7 @@ How long do jobs take from their submit to their end, beside two oracles that kn
 lengths? `greedy` gives each job to a free slot of the fastest node. `patient` lets jobs wait rather than give them to
 the slow node, as long as waiting is expected to be shorter. `blind` knows no speeds: the least busy node comes first.
 
-The coordinator's figures come from its real steps on a real Redis, on a clock of the benchmark's own. A doorbell takes
+The coordinator's figures come from its real steps on a real Redis, on a clock of the benchmark's own. A wake-up takes
 no time there, and neither does a step.
 """
 
@@ -78,7 +78,6 @@ class Fleet:
     def __init__(self, url: str) -> None:
         self.store = Clocked(url, node_ttl=TTL / 1000, timeout=60)
         self.lanes, self.nodes, self.now = LaneClient(self.store), Nodes(self.store), 0
-        self.store.ringer = self.answer
         target = JobDefaults("bench", lambda step: TaskDefault("celery", result=False))
         self.requests = RequestMaker(Settings.load({}, {}, {}), target)
         self.times = [RunTimes(lambda: self.now / 1000) for _ in NODES]
@@ -90,12 +89,14 @@ class Fleet:
             about: dict[str, str | int | float] = {"app": "bench", "capacity": node.number, "ordinary": 0, "load": 0}
             self.nodes.register(name, "one", about, ["app bench", "queue celery"], ["toil"])
 
-    def answer(self, node: str, bell: str) -> None:
-        """A doorbell arrives at once."""
-        self.count += 1
-        runner, token = f"r{self.count}", f"{self.count:024x}{0:08x}"
-        given = self.store.step("runner_take", node, "one", runner, bell, token, TTL)
-        self.begin(self.names.index(node), runner, token, given)
+    def answer(self) -> None:
+        """A wake-up arrives at once."""
+        for node, name in enumerate(self.names):
+            while wake := self.store._client.lpop(self.store.key("wakes", "one", name)):
+                self.count += 1
+                runner, token = f"r{self.count}", f"{self.count:024x}{0:08x}"
+                given = self.store.step("runner_take", name, "one", runner, wake, token, TTL)
+                self.begin(node, runner, token, given)
 
     def begin(self, node: int, runner: str, token: str, given: Any) -> None:
         if given:
@@ -118,6 +119,7 @@ class Fleet:
             if not ended:
                 request = self.requests.make(f"key{what}", {"task": "toil"}, {"job_id": str(what)})
                 self.lanes.submit(request)
+                self.answer()
                 continue
             node, runner, token, number, length = what
             self.times[node].note("toil", length / 1000)
@@ -129,6 +131,7 @@ class Fleet:
                 following, TTL,
             )[2]  # fmt: skip
             self.begin(node, runner, following, given)
+            self.answer()
         return took
 
     def reach(self, now: int) -> None:
@@ -139,6 +142,7 @@ class Fleet:
         for name, times in zip(self.names, self.times, strict=True):
             self.nodes.beat(name, "one", {}, united([times.sums()]))
         self.store.step("sweep", 0, TTL, TTL)
+        self.answer()
 
 
 def figures(took: list[int]) -> tuple[float, float]:

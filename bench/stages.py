@@ -81,17 +81,11 @@ def client_stages(bench: Any, client: Any) -> list[Stage]:
         coordinator.submit_many((f"key/{number}", job) for number in range(start, start + PORTION))
     step = steps(client)
     us = {name: seconds / JOBS * 1e6 for name, seconds in watch.spent.items()}
-    found = [
+    return [
         Stage("client", "check and lay out", us["check and lay out"]),
         Stage("client", "send, read, network", us["wait"] - step),
         Stage("Redis", "submit", step),
     ]
-    began = time.perf_counter()
-    for number in range(50):
-        coordinator._doorbells.ring("nobody", f"bell{number}")
-    ring = (time.perf_counter() - began) / 50 * 1e6
-    print(f"a doorbell: {ring:.0f} us, one for each slot that has nothing to do; none in a flood")
-    return found
 
 
 def runner_stages(bench: Any, client: Any) -> list[Stage]:

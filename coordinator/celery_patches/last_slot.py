@@ -2,20 +2,22 @@
 
 With `worker_disable_prefetch`, Celery asks for a message while a slot is free, and kombu's BRPOP stays in flight until
 one comes. A wake-up may take that slot meanwhile. Then the message would wait here behind a job that may take an hour,
-while other nodes are idle; kombu from 5.7 on would not even read it. So it is read and goes back to its queue, and the
-broker gets the next slot: it is asked first, and has 20 ms to answer.
+while other nodes are idle; kombu from 5.7 on would not even read it. So it is read, and goes back to its queue. The
+next slot is the broker's, if it has something at once, and the one after that a wake-up's.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 
 from celery.worker import state
 from celery.worker.consumer import Consumer
 from kombu.message import Message
 
-_TURN = 0.02  # seconds
+_AT_ONCE = 0.02  # seconds: Celery's loop asks the broker as soon as a slot is free
+_BLOCKED = 2.5  # seconds: a loop that blocks, as gevent's, looks for free slots each two
 
 
 class LastSlot:
@@ -24,43 +26,46 @@ class LastSlot:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._channel = consumer.task_consumer.channel
-        self._usual = self._channel.qos.can_consume
-        self._channel.qos.can_consume = lambda: self._is_asked() or self._usual()
-        self._owes = False  # the broker has the next turn
+        usual = self._channel.qos.can_consume
+        self._channel.qos.can_consume = lambda: bool(self._channel._in_poll) or usual()
+        self._turn = _AT_ONCE if consumer.hub else _BLOCKED
+        self._next = ""  # "broker" or "wake-up": whose turn it is; "": whoever comes first
         self._since = math.inf
 
     def wait(self) -> float:
-        """Seconds after which a wake-up may take a slot, or a later call allows it; inf: not until one is free."""
-        free = self._free()
-        if free == 1 and (self._owes or self._asks_next()):
-            now = time.monotonic()
+        """Seconds for which a wake-up is to wait for a slot, at most; inf: until one is free."""
+        free, now = self._free(), time.monotonic()
+        if free == 1 and self._next == "broker":
             self._since = min(self._since, now)
-            if (left := self._since + _TURN - now) > 0:
+            if (left := self._since + self._turn - now) > 0:
                 return left
+            self._next = ""
         self._since = math.inf
-        self._owes = self._owes and free != 1
         return 0.0 if free > 0 else math.inf
+
+    def took(self) -> None:
+        """A wake-up has taken a slot. A loop that blocks has not asked for what waits at the broker."""
+        if not self._consumer.hub and self._free() < 1:
+            with suppress(*self._consumer.connection_errors):
+                if any(self._channel._size(queue) for queue in self._channel.active_queues):
+                    self._next = "broker"
+
+    @property
+    def is_for_wake_up(self) -> bool:
+        """True if the broker had the last turn, and one slot is free."""
+        return self._next == "wake-up" and self._free() == 1
 
     def admit(self, message: Message) -> bool:
         """False: no slot is left for this message of the broker, which goes back to its queue."""
-        self._owes = self._free() < 1
-        if self._owes:
+        is_free = self._free() > 0
+        self._next = "wake-up" if is_free else "broker"
+        if not is_free:
             message.requeue()
-        return not self._owes
-
-    def is_unasked(self) -> bool:
-        """True if the loop is about to ask the broker: a wake-up can wait for that."""
-        return not self._owes and self._asks_next()
+        return is_free
 
     def _free(self) -> int:
         limit = getattr(self._consumer.controller, "max_concurrency", None) or self._consumer.pool.num_processes
         return int(limit) - len(state.reserved_requests)
-
-    def _is_asked(self) -> bool:
-        return bool(self._channel._in_poll)
-
-    def _asks_next(self) -> bool:
-        return not self._is_asked() and bool(self._channel.active_queues) and bool(self._usual())
 
 
 def last_slot(consumer: Consumer) -> LastSlot | None:

@@ -64,8 +64,8 @@ class Consumer(LastingConsumer):
         usual: Callable[[Message], None] = super().create_task_handler(*args, **kwargs)
 
         def take(message: Message) -> None:
-            slots = self.coordinator_step and self.coordinator_step.wakes.slots
-            if not slots or slots.admit(message):
+            step = self.coordinator_step
+            if step is None or step.wakes.admit(self, message):
                 usual(message)
 
         return take

@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 import math
 import socket
-import time
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from celery.worker.consumer import Consumer
 from kombu.message import Message
@@ -36,8 +38,9 @@ class WakeUps:
 
     def __init__(self) -> None:
         self._socket, self._other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._tick: Callable[[], None] | None = None
         self._thread: _Reader | None = None
-        self._rests = False  # no slot is free: the loop does not watch the socket
+        self._watched = False
         self.slots: LastSlot | None = None
 
     @property
@@ -47,69 +50,84 @@ class WakeUps:
     def start(self, c: Consumer) -> None:
         """Take wake-ups, once Celery consumes; again after each loss of its broker."""
         self.slots = last_slot(c)
-        if c.hub is None:
-            self._thread = _Reader(self, c)
+        if c.hub is not None:
+            self._socket.setblocking(False)
+            self._tick = partial(self._watch, c)
+            c.hub.on_tick.add(self._tick)
+        else:
+            self._thread = _Reader(partial(self._receive, c))
             self._thread.start()
-            return
-        self._socket.setblocking(False)
-        self._rests = True
-        self._tick = lambda: self._watch(c)
-        c.hub.on_tick.add(self._tick)
 
     def stop(self, c: Consumer) -> None:
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread = None
-        elif c.hub is not None and hasattr(self, "_tick"):
+        if self._tick is not None:
             c.hub.on_tick.discard(self._tick)
             c.hub.remove_reader(self._socket.fileno())
+        if self._thread is not None:
+            self._thread.stop()
+        self._tick = self._thread = None
+        self._watched = False
 
     def _watch(self, c: Consumer) -> None:
-        """Watch the socket again as soon as a wake-up may take a slot."""
-        if self._rests and (self.slots is None or self.slots.wait() < math.inf):
-            self._rests = False
+        """Before each look of the loop: have it watch the socket, too, if a wake-up may take a slot. By then kombu has
+        asked the broker for that slot.
+        """
+        if self._watched:
+            return
+        if (wait := self._wait()) == 0:
+            self._watched = True
             c.hub.add_reader(self._socket.fileno(), self._read, c)
+        elif wait < math.inf:
+            c.timer.call_after(wait, bytes)  # so that the loop looks again by then
 
     def _read(self, c: Consumer) -> None:
-        """Take a wake-up, unless the broker comes first. The loop calls again while there is one."""
-        wait = self.slots.wait() if self.slots else 0.0
-        if wait == 0:
+        """Take one wake-up, unless its slot has been taken."""
+        self._watched = False
+        c.hub.remove_reader(self._socket.fileno())
+        if self._wait() == 0:
             with suppress(BlockingIOError):
-                self.take(c, self._socket.recv(_LONGEST))
-        elif self.slots is None or not self.slots.is_unasked():
-            self._rests = True
-            c.hub.remove_reader(self._socket.fileno())
-            if wait < math.inf:
-                c.timer.call_after(wait, self._tick)
+                self._take(c, self._socket.recv(_LONGEST))
 
-    def receive(self, seconds: float) -> bytes:
-        """Wait for a wake-up; empty: none came."""
-        self._socket.settimeout(seconds)
+    def admit(self, c: Consumer, message: Message) -> bool:
+        """False: no slot is left for this message of the broker, and it has gone back to its queue."""
+        if self.slots is None:
+            return True
+        if self._watched and self.slots.is_for_wake_up:
+            self._read(c)
+        return self.slots.admit(message)
+
+    def _receive(self, c: Consumer, stopping: threading.Event) -> None:
+        """Wait for a wake-up and for a slot. gevent and eventlet go on meanwhile."""
+        self._socket.settimeout(_STOP)
         with suppress(TimeoutError):
-            return self._socket.recv(_LONGEST)
-        return b""
+            wake = self._socket.recv(_LONGEST)
+            while self._wait() > 0:
+                if stopping.wait(_PAUSE):
+                    return
+            self._take(c, wake)
 
-    def take(self, c: Consumer, wake: bytes) -> None:
+    def _wait(self) -> float:
+        return self.slots.wait() if self.slots else 0.0
+
+    def _take(self, c: Consumer, wake: bytes) -> None:
         """Start a runner. Never raises: an exception here would end the worker, and the clock wakes again."""
         try:
             c.strategies[TASK](_message(wake.decode()), None, _settle, _settle, c.on_task_message)
+            if self.slots:
+                self.slots.took()
         except Exception:
             logger.exception("cannot start a runner")
 
 
 class _Reader(StoppableThread):
-    """Reads the socket where Celery has no loop."""
+    """Reads the socket where Celery has no loop that could."""
 
-    def __init__(self, wakes: WakeUps, consumer: Consumer) -> None:
+    def __init__(self, receive: Callable[[threading.Event], None]) -> None:
         super().__init__("coordinator-wakes", 2 * _STOP)
-        self._wakes, self._consumer = wakes, consumer
+        self._receive = receive
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            if wake := self._wakes.receive(_STOP):
-                while (slots := self._wakes.slots) and slots.wait() > 0 and not self.stopping.is_set():
-                    time.sleep(_PAUSE)
-                self._wakes.take(self._consumer, wake)
+            self._receive(self.stopping)
 
 
 def _message(wake: str) -> Message:

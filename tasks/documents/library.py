@@ -22,4 +22,4 @@ def current() -> Library:
 
 def with_documents(store: Store) -> Store:
     """A Store over the same connections, with the steps of documents in place of the coordinator's."""
-    return Store(store.settings, None, store.connections, current())
+    return Store(store.settings, store.connections, current())

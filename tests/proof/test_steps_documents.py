@@ -71,7 +71,7 @@ class Recorded:
         rules = (*library.RULES[:-1], OWN[0], library.RULES[-1])
         own = library.assemble(text_of, CLOCK + recorder, "documents_", rules, STEPS)
         self._log, self._since = server.log, server.log.stat().st_size
-        self.store = Store(Settings(url=server.url(0), prefix=server.fresh_prefix()), None, None, own)
+        self.store = Store(Settings(url=server.url(0), prefix=server.fresh_prefix()), None, own)
         self.client, self.prefix = self.store._client, self.store.prefix
         self.looks: dict[str, Look] = {}
         self._now = 1_800_000_000

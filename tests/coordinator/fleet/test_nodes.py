@@ -1,4 +1,4 @@
-"""Which node is woken for what, and that doorbells, room and ready lists heal."""
+"""Which node is woken for what, and that wake-ups, room and ready lists heal."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator
-from coordinator.store.client import Store
 from tests.harness.hand_node import TASKS, Puppet, Taken
-
-
-def rung(store: Store, step: str, *args: Any) -> list[str]:
-    """The nodes that a step rings."""
-    found: list[str] = []
-    before, store.ringer = store.ringer, lambda node, bell: found.append(node)
-    store.step(step, *args)
-    store.ringer = before
-    return found
 
 
 def pair(coordinator: Coordinator, **second: Any) -> tuple[Puppet, Puppet]:
@@ -25,6 +15,18 @@ def pair(coordinator: Coordinator, **second: Any) -> tuple[Puppet, Puppet]:
     one.up()
     two.up(**second)
     return one, two
+
+
+def make_overdue(node: Puppet) -> list[str]:
+    """Let the time pass in which a runner would have answered; the bells."""
+    node.store._client.zadd(node.store.key("rung", node.name), dict.fromkeys(node.rung(), 0))
+    return node.rung()
+
+
+def woken(node: Puppet, incarnation: str = "a") -> list[str]:
+    """What waits for the clock of this worker."""
+    wakes: Any = node.store._client.lrange(node.store.key("wakes", incarnation, node.name), 0, -1)
+    return [wake.decode() for wake in wakes]
 
 
 def scores(node: Puppet) -> dict[str, float]:
@@ -159,7 +161,6 @@ def test_a_bell_that_nobody_answers_is_due_again_after_two_seconds_and_counts_fo
     node: Puppet,
 ) -> None:
     key, client = node.store.key("rung", "one"), node.store._client
-    node.store.ringer = lambda *_: None
     node.submit("a")
     ((bell, due),) = client.zrange(key, 0, -1, withscores=True)
     assert due == int(bell.partition(b"-")[0]) + 2000
@@ -168,6 +169,27 @@ def test_a_bell_that_nobody_answers_is_due_again_after_two_seconds_and_counts_fo
     node.sweep()
     assert len(node.rung()) == 2
     node.order()
+
+
+def test_the_clock_of_a_worker_finds_a_wake_up_in_a_list_of_its_own_which_lasts_a_minute(node: Puppet) -> None:
+    node.submit("a")
+    bells = node.rung()
+    assert (len(bells), woken(node)) == (1, bells)
+    assert 50_000 < node.store._client.pttl(node.store.key("wakes", "a", "one")) <= 60_000
+    node.nodes.leave("one", "a")
+    node.up(incarnation="b")
+    assert woken(node, "b") == node.rung() != bells
+    assert woken(node) == bells, "nobody reads it any more"
+    node.order()
+
+
+def test_a_wake_up_that_no_runner_answers_is_told_to_the_clock_by_a_beat(node: Puppet) -> None:
+    node.submit("a")
+    assert node.nodes.beat("one", "a", {}).bells == []
+    (bell,) = make_overdue(node)
+    assert node.nodes.beat("one", "a", {}).bells == [bell.encode()]
+    assert node.nodes.beat("one", "a", {}).bells == [], "not before another second is over"
+    node.finish(node.must_take(bell=bell))
 
 
 def test_what_a_node_held_is_known_for_an_hour_after_it_has_left(node: Puppet) -> None:
@@ -187,16 +209,16 @@ def test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_onc
     key = node.store.key("rung", "one")
     node.store._client.zrem(key, node.rung()[0])
     node.store._client.zadd(key, {f"{node.store.now() - 60_000}-0": 0})  # rung for a minute, and no more patient for it
-    bells = node.rung()
+    bells = make_overdue(node)
 
     def again(ordinary: int = 0) -> list[str]:
-        """What a beat rings, once all are due."""
+        """Of what a beat tells the clock, once all are due."""
         beat = node.nodes.beat("one", "a", {"ordinary": ordinary})
         before = node.store.now()
         for bell in node.rung():
             assert (node.store._client.zscore(key, bell) or 0) <= before + 1000
             node.store._client.zadd(key, {bell: before - 60_000})
-        return beat.bells if beat else []
+        return [bell.decode() for bell in beat.bells] if beat else []
 
     assert again() == bells
     (probe,) = again()
@@ -216,6 +238,7 @@ def test_bells_for_work_that_was_taken_by_others_leave_and_free_the_room(coordin
     assert len(one.rung()) == 1
     assert two.order()
     assert scores(one)["one"] > 0.2
+    make_overdue(one)
     assert one.nodes.beat("one", "a", {}).bells == []
     assert one.rung() == []
     assert scores(one)["one"] < 0.2

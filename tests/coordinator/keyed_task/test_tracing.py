@@ -113,7 +113,7 @@ with trace.get_tracer("test").start_as_current_span("request") as span:
 for _ in range(3):
     node.lose(node.must_take())
 board = Board.open()
-place = Place("one", coordinator._lanes, coordinator._doorbells, "a", board)
+place = Place("one", coordinator._lanes, "a", board)
 Runner(app, place, Tools(app, place)).run(node.rung()[0])
 board.close()
 spans = exporter.get_finished_spans()

@@ -6,7 +6,6 @@ from typing import cast
 import pytest
 from celery import Celery
 
-from coordinator.broker.doorbells import Doorbells
 from coordinator.fleet.board import Board
 from coordinator.lanes.client import LaneClient
 from coordinator.runner import runner as module
@@ -38,7 +37,7 @@ def test_a_runner_that_breaks_off_while_redis_is_away_says_so_to_the_clock_which
     app = cast(Celery, SimpleNamespace(main="shop"))
     broken = Runner(
         app,
-        Place("one", LaneClient(store), cast(Doorbells, None), "a", board),
+        Place("one", LaneClient(store), "a", board),
         cast(Tools, SimpleNamespace(tracers=None, events=Breaking(failure, proxy), outbox=None)),
     )
     with pytest.raises(type(failure)):
@@ -65,7 +64,7 @@ def test_a_runner_that_has_nothing_more_to_do_has_its_results_sent(node: Puppet)
     for name in ("a", "b"):
         node.submit(name, job_id=name, tell=True)
     tracers = SimpleNamespace(attempt=lambda *_: Outcome("succeeded", "null"))
-    place = Place("one", node.lanes, cast(Doorbells, None), "a", board)
+    place = Place("one", node.lanes, "a", board)
     tools = cast(Tools, SimpleNamespace(tracers=tracers, events=quiet, outbox=outbox))
     assert Runner(app, place, tools).run(node.rung()[0]) == 2
     assert outbox.flush(10)
@@ -103,7 +102,7 @@ def test_a_runner_goes_on_with_ready_jobs_until_its_slice_is_over(
         node.submit(f"k{number}")
     monkeypatch.setattr(module, "time", TIME)
     board = Board.open()
-    place = Place("one", LaneClient(node.store), cast(Doorbells, None), "a", board)
+    place = Place("one", LaneClient(node.store), "a", board)
     events, outbox = SimpleNamespace(ended=lambda *_: None), SimpleNamespace(hurry=lambda: None)
     tools = cast(Tools, SimpleNamespace(tracers=None, events=events, outbox=outbox))
     assert Timed(cast(Celery, SimpleNamespace(main="shop")), place, tools).run(node.rung()[0]) == 3, "5 seconds"

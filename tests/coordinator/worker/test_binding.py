@@ -8,6 +8,7 @@ import pytest
 from celery import signals
 from celery.beat import Service
 
+from coordinator.runner.claim import TASK
 from tests.harness.installation import Installation
 
 
@@ -16,9 +17,9 @@ def test_a_worker_s_start_begins_its_own_app_s_part_alone(apps: Installation) ->
     worker = SimpleNamespace(app=depot, max_tasks_per_child=None, max_memory_per_child=None)
     signals.celeryd_after_setup.send(sender="one@test", instance=worker, conf=depot.conf)
     assert depot.coordinator._incarnation
-    assert "coordinator.node.one@test" in depot.amqp.queues
+    assert TASK in depot.tasks
     assert not shop.coordinator._incarnation
-    assert "coordinator.node.one@test" not in shop.amqp.queues
+    assert TASK not in shop.tasks
     depot.coordinator._board.close()
 
 

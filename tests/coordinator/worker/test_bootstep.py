@@ -65,7 +65,7 @@ def test_a_clock_may_be_silent_for_longer_than_a_request_and_is_replaced_before_
     settings = Settings.load({"url": "redis://-"}, {}, {})
     board = SimpleNamespace(folder=Path("/nowhere"), memory=-1, look=lambda stops: None)
     there = SimpleNamespace(coordinated=SimpleNamespace(coordinator=SimpleNamespace(settings=settings, _board=board)))
-    there._clock = None
+    there._clock, there.wakes = None, SimpleNamespace(clocks_end=-1)
     there._charge = step._charge
     WardenStep._look_after_clock(cast(WardenStep, there), cast(Consumer, None))
     patience = cast(float, made[0][3])

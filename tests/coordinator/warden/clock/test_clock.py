@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,17 @@ NOWHERE = Path("/nowhere")
 
 
 def clock_of(
-    server: RedisServer, prefix: str, incarnation: str = "a", board: Path = NOWHERE, memory: int = 0, **settings: Any
-) -> Clock:
+    server: RedisServer, prefix: str, incarnation: str = "a", board: Path = NOWHERE, memory: int = 0,
+    wake: Callable[[bytes], object] = bytes, **settings: Any,
+) -> Clock:  # fmt: skip
     given = {"url": server.url(0), "prefix": prefix, "sweep": 0.05, **settings}
     made = Settings.load(given, {}, {})
     about: About = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0}
     serves = ["app shop", "queue celery"]
     worker = processes.identity()
     memory = memory or nameless(Path("/tmp"))
-    charge = Charge("one", incarnation, worker, about, serves, list(TASKS), "shop:app", str(board), memory, {})
-    return Clock(Store(made), charge)
+    charge = Charge("one", incarnation, worker, about, serves, list(TASKS), "shop:app", str(board), memory, 0, {})
+    return Clock(Store(made), charge, wake=wake)
 
 
 @pytest.fixture
@@ -193,13 +195,30 @@ def test_a_second_worker_of_the_same_name_takes_no_work_and_says_so_once(
     second.leave()
 
 
-def test_a_worker_that_has_connected_anew_has_the_bells_on_their_way_rung_again(clock: Clock) -> None:
+def test_a_worker_that_has_connected_anew_is_woken_again_for_what_is_on_its_way(
+    redis_server: RedisServer, prefix: str
+) -> None:
+    woken = list[bytes]()
+    clock = clock_of(redis_server, prefix, wake=woken.append)
     clock.step()
-    rung: list[tuple[str, str]] = []
-    clock.store.ringer = lambda node, bell: rung.append((node, bell))
     clock.store._client.zadd(clock.store.key("rung", "one"), {"1-1": 2e15, "1-2": 2e15})
-    clock.receive({"rung": 1})
-    assert rung == [("one", "1-1"), ("one", "1-2")]
+    clock.receive({"woken": 1})
+    assert woken == [b"1-1", b"1-2"]
+
+
+def test_a_beat_wakes_the_worker_again_where_no_runner_has_answered(redis_server: RedisServer, prefix: str) -> None:
+    woken = list[bytes]()
+    clock = clock_of(redis_server, prefix, wake=woken.append)
+    node = Puppet(clock.store)
+    clock.step()
+    node.submit("a")
+    clock.step()
+    assert woken == [], "it is on its way"
+    (bell,) = node.rung()
+    clock.store._client.zadd(clock.store.key("rung", "one"), {bell: 0})
+    clock.step()
+    assert woken == [bell.encode()]
+    node.order()
 
 
 def test_a_node_that_was_declared_dead_registers_again_at_once(clock: Clock) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.warden.clock import __main__ as main
 from coordinator.warden.errands import duties
-from coordinator.warden.errands.__main__ import receiver
+from coordinator.warden.errands.__main__ import wake
 from coordinator.warden.errands.duties import Duty, report_life
 
 
@@ -49,13 +49,11 @@ def test_a_duty_looks_every_few_seconds_though_nobody_wakes_it() -> None:
     assert waits == [5.0]
 
 
-def test_a_line_of_the_clock_rings_a_bell_or_wakes_all_duties() -> None:
-    rung, several = list[tuple[str, str]](), [Duty("one", lambda _: None), Duty("two", lambda _: None)]
-    receive = receiver(lambda *bell: rung.append(bell), several)
-    receive({"node": "n", "ring": "1-2"})
-    assert (rung, [duty._woken.is_set() for duty in several]) == ([("n", "1-2")], [False, False])
-    receive({"look": 1})
-    assert (len(rung), [duty._woken.is_set() for duty in several]) == (1, [True, True])
+def test_a_line_of_the_clock_wakes_all_duties() -> None:
+    several = [Duty("one", lambda _: None), Duty("two", lambda _: None)]
+    assert [duty._woken.is_set() for duty in several] == [False, False]
+    wake(several, {"look": 1})
+    assert [duty._woken.is_set() for duty in several] == [True, True]
 
 
 def test_errands_give_signs_of_life_until_one_piece_of_work_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +68,7 @@ def test_errands_give_signs_of_life_until_one_piece_of_work_takes_too_long(monke
         waits.append(seconds)
         return len(waits) > 30
 
-    report_life([duty], ended, lambda _: signs.append(now))
+    report_life([duty], ended, lambda: signs.append(now))
     assert set(waits) == {1.0}
     assert 1008 <= signs[-1] <= 1012
     assert 10 < main._PATIENCE <= 20
