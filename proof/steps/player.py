@@ -174,7 +174,8 @@ class Player(Playing):
             return self._claimed(self.model.jobs[known.work[runner][2]])
         if held or not fresh:
             return None
-        rung = int(bell.partition("-")[0])
+        born = bell.partition("-")[0]
+        rung = int(born) if born.isdecimal() else 0  # else: rubbish
         if self.told is None and (rung not in self.instants or rung <= self.void.get(node, 0)):
             return None
         return self._taken(known, runner, token, int(ttl), {*self.model.queued()}, {*known.classes})
