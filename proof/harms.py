@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Act = Callable[["World", random.Random], Iterator[Any]]
 LONG = 1.2 * LEASE, 3 * LEASE  # s, of a stop
+RUBBISH = b"{rubbish", b"\xff", 300 * b"9", 1_000_000 * b"9"  # no name of a wake-up, no text, too long
 
 
 @dataclass(frozen=True)
@@ -481,8 +482,5 @@ def delay_and_double_wake_ups(world: World, chance: random.Random) -> Iterator[A
 
 @fault("wake", "store", 1)
 def send_rubbish(world: World, chance: random.Random) -> Iterator[Any]:
-    """What is no name of a wake-up, no text, or too long for any."""
-    world.wake(
-        [(name, wake) for name in world.wakes() for wake in (b"{rubbish", b"\xff", 300 * b"9", 1_000_000 * b"9")]
-    )
+    world.wake([(name, rubbish) for name in world.wakes() for rubbish in RUBBISH])
     yield {}
