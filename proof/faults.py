@@ -414,13 +414,6 @@ FAULTS = [
         "for its own end.",
     ),
     Fault(
-        "a-bell-before-the-loop-ends-the-worker", "9fcfd24", "coordinator/worker/bootstep.py",
-        " or c.task_consumer.on_message is None", "",
-        "tests/coordinator/worker/test_bootstep.py::"
-        "test_the_own_queue_is_not_consumed_before_somebody_takes_its_messages",
-        "A doorbell that came before Celery's loop consumed ended the worker.", "RabbitMQ killed under load",
-    ),
-    Fault(
         "a-half-open-connection-of-notices", "a4f0f2c", "coordinator/aio/notices.py",
         "                if self._unanswered * _PING > self._timeout:", "                if False:",
         "tests/coordinator/aio/test_connections.py::test_a_connection_for_notices_that_keeps_silent_is_replaced",
@@ -491,10 +484,10 @@ FAULTS = [
     ),
     Fault(
         "lost-bells-wait-as-long-again", "8f2b4b8", "coordinator/warden/clock/clock.py",
-        '        if changes.pop("rung", None):\n            self._ring_again()\n',
-        '        changes.pop("rung", None)\n',
+        '        if changes.pop("woken", None):\n            self._wake_again()\n',
+        '        changes.pop("woken", None)\n',
         "tests/coordinator/warden/clock/test_clock.py::"
-        "test_a_worker_that_has_connected_anew_has_the_bells_on_their_way_rung_again",
+        "test_a_worker_that_has_connected_anew_is_woken_again_for_what_is_on_its_way",
         "A bell that a killed RabbitMQ had lost waited for as long again as it had waited.",
         "RabbitMQ killed under load",
     ),
@@ -722,6 +715,51 @@ IMAGINED = [
         "redis.call('PUBLISH', c.P .. 'done:' .. id, state)", "0",
         "tests/coordinator/lanes/test_lane_ends.py::test_each_end_is_told_to_those_who_listen",
         "whoever waits for a job learns of its end only when it looks by itself",
+    ),
+    Fault(
+        "wake-ups-are-kept-for-ever", "", "coordinator/store/functions/rules/doorbells.lua",
+        "  redis.call('PEXPIRE', list, KEPT)\n", "",
+        "tests/coordinator/fleet/test_nodes.py::"
+        "test_the_clock_of_a_worker_finds_a_wake_up_in_a_list_of_its_own_which_lasts_a_minute",
+        "the wake-ups of a worker that is gone are kept for ever",
+    ),
+    Fault(
+        "wake-ups-of-the-worker-before", "", "coordinator/store/functions/rules/doorbells.lua",
+        "(redis.call('HGET', name, 'incarnation') or '')", "'a'",
+        "tests/coordinator/fleet/test_nodes.py::"
+        "test_the_clock_of_a_worker_finds_a_wake_up_in_a_list_of_its_own_which_lasts_a_minute",
+        "two workers of one name wait at one list, and each gets wake-ups of the other",
+    ),
+    Fault(
+        "a-lost-wake-up-stays-lost", "", "coordinator/warden/clock/clock.py",
+        "        for wake in beat.bells:\n            self._wake(wake)\n", "",
+        "tests/coordinator/warden/clock/test_clock.py::"
+        "test_a_beat_wakes_the_worker_again_where_no_runner_has_answered",
+        "a job whose wake-up was lost waits until another one comes",
+    ),
+    Fault(
+        "nobody-waits-behind-an-absence", "", "coordinator/warden/clock/wakes.py",
+        "            time.sleep(_PAUSE)\n", "            raise\n",
+        "tests/coordinator/warden/clock/test_wakes.py::test_the_clock_waits_for_wake_ups_again_once_redis_is_back",
+        "once Redis was away, the clock waits for no wake-up any more, and each takes two seconds",
+    ),
+    Fault(
+        "a-worker-holds-up-its-clock", "", "coordinator/warden/clock/wakes.py", ", socket.MSG_DONTWAIT", "",
+        "tests/coordinator/warden/clock/test_wakes.py::"
+        "test_a_worker_that_does_not_read_its_wake_ups_holds_up_no_clock",
+        "a worker that stands still, and so reads no wake-ups, keeps its clock from beating",
+    ),
+    Fault(
+        "a-strange-wake-up-ends-the-worker", "", "coordinator/worker/wakes.py",
+        '            logger.exception("cannot start a runner")\n', "            raise\n",
+        "tests/fleet/shared/test_runner.py::test_rubbish_among_the_wake_ups_harms_nobody",
+        "a wake-up of which the worker can make no message ends its loop",
+    ),
+    Fault(
+        "a-message-waits-behind-a-job", "", "coordinator/celery_patches/last_slot.py",
+        "            message.requeue()\n        return is_free\n", "            pass\n        return True\n",
+        "tests/fleet/shared/test_last_slot.py::test_a_task_never_waits_behind_a_job_while_another_node_is_idle",
+        "a message that a worker asked for before a wake-up took the slot waits behind that job",
     ),
 ]
 # fmt: on

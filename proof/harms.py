@@ -1,4 +1,4 @@
-"""What the nemesis can do to servers, processes, messages and clocks.
+"""What the nemesis can do to servers, processes, wake-ups and clocks.
 
 A fault is a generator: it harms up to its `yield`, and mends behind it. It yields whom it harmed: `victims`, processes
 that may be late by more than a lease; `nodes` that may be taken for dead; `killed` clients; `loses`, so many of the
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Act = Callable[["World", random.Random], Iterator[Any]]
 LONG = 1.2 * LEASE, 3 * LEASE  # s, of a stop
+RUBBISH = b"{rubbish", b"\xff", 300 * b"9", 1_000_000 * b"9"  # no name of a wake-up, no text, too long
 
 
 @dataclass(frozen=True)
@@ -463,32 +464,23 @@ def stop_a_sentinel(world: World, chance: random.Random) -> Iterator[Any]:
     world.sentinels.resume_sentinel(number)
 
 
-# Messages.
+# Wake-ups.
 
 
-@fault("message", "broker", 3)
-def lose_messages(world: World, chance: random.Random) -> Iterator[Any]:
-    """All doorbells that wait. Other messages are ordinary tasks, which nobody promises."""
-    world.doorbells()
-    yield {}
+@fault("wake", "store", 3, (2, 5))
+def lose_wake_ups(world: World, chance: random.Random) -> Iterator[Any]:
+    with world.robbed():
+        yield {}
 
 
-@fault("message", "broker", 3, (0, 3))
-def delay_and_double_messages(world: World, chance: random.Random) -> Iterator[Any]:
-    taken = world.doorbells()
-    yield {}
-    world.put_doorbells(2 * taken)
+@fault("wake", "store", 3, (1, 4))
+def delay_and_double_wake_ups(world: World, chance: random.Random) -> Iterator[Any]:
+    with world.robbed() as taken:
+        yield {}
+    world.wake(2 * taken)
 
 
-@fault("message", "broker", 1, on=("redis",))
+@fault("wake", "store", 1)
 def send_rubbish(world: World, chance: random.Random) -> Iterator[Any]:
-    world.put_doorbells([(queue, b"{rubbish") for queue in world.queues()])
-    yield {}
-
-
-@fault("message", "broker", 2, (6, 7), on=("rabbitmq",))
-def refuse_messages(world: World, chance: random.Random) -> Iterator[Any]:
-    """The broker takes no doorbells for nodes, and nobody hears of it."""
-    assert world.fleet.rabbitmq
-    world.broker.refuse(world.fleet.rabbitmq.vhost, 6)
+    world.wake([(name, rubbish) for name in world.wakes() for rubbish in RUBBISH])
     yield {}

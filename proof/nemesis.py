@@ -1,4 +1,4 @@
-"""The nemesis: it harms servers, processes, messages and clocks, as its seed says, and mends what it harmed."""
+"""The nemesis: it harms servers, processes, wake-ups and clocks, as its seed says, and mends what it harmed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Nemesis:
         number = self._count = self._count + 1
         act = kind.act(self._world, self._chance)
         seconds = self._chance.uniform(*kind.seconds)
-        drops = kind.target in ("broker", "backend") and kind.way != "message"
+        drops = kind.target in ("broker", "backend")
         about = {"number": number, "name": kind.name}
         self._witness.note("invoke", "fault", way=kind.way, halts=kind.halts, drops=drops, **about)
         try:

@@ -39,7 +39,7 @@ PROMISES = [
     Promise("same order in each lane, and greater fences", "Sentinel fails over, with lost writes", "loss", "sentinel"),
     Promise("the new master's side has the greater fences", "an old master serves on", "split", "sentinel"),
     Promise("leases and retries keep their time, each tick comes once", "Redis' clock goes back or forward", "clock"),
-    Promise("latency only", "the broker loses, delays, doubles or refuses messages", "message"),
+    Promise("latency only", "the wake-ups of nodes are lost, late, doubled or rubbish", "wake"),
     Promise("latency only", "RabbitMQ's disk is full", "alarm", "rabbitmq"),
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
     Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),

@@ -8,13 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from coordinator.broker.doorbells import OF_NODES
+import redis
+
 from coordinator.local.redis import _programs
 from coordinator.scheduler.entry import Entry
 from proof import LEASE, LIMIT, WIDE
@@ -38,7 +40,6 @@ TICKS = {"tick/one": 1, "tick/two": 2}  # seconds between two
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 SKEWS = ("", "+1h", "-1h")
-DOORBELLS = "coordinator"  # in the names of their queues: those of ordinary tasks are nobody's promise
 
 
 class _Fleet(Fleet):
@@ -259,34 +260,38 @@ class World:
             with server.client() as client:
                 client.config_set("maxmemory", int(full))
 
-    def doorbells(self) -> list[tuple[str, Any]]:
-        """Take those that wait, with their queues: of the coordinator's classes and nodes, not of ordinary tasks."""
-        return [(queue, message) for queue in self.queues() for message in self._taken(queue)]
+    @contextmanager
+    def robbed(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """A rival takes wake-ups, each with the name of its list. Beside a node's clock it gets every second one."""
+        taken, over = list[tuple[bytes, bytes]](), threading.Event()
 
-    def queues(self) -> list[str]:
-        if self.fleet.rabbitmq:  # asking for them takes seconds, as all that starts an Erlang does
-            return [f"{OF_NODES}{worker.name}" for worker in self.living()]
-        with self.broker.client() as client:
-            return [name for name in client.scan_iter("proof.*", 1000, _type="LIST") if DOORBELLS in name]
+        def rob(lists: list[str], client: Any) -> None:
+            with client, suppress(redis.RedisError):  # where another server has become the store meanwhile
+                while not over.is_set():
+                    if found := client.blpop(lists, 1):
+                        taken.append(found)
 
-    def _taken(self, queue: str) -> Iterator[Any]:
-        if self.fleet.rabbitmq:
-            yield from self.fleet.rabbitmq.taken(self.shop.app, queue)
-            return
-        with self.broker.client() as client:
-            while message := client.rpop(queue):
-                yield message
+        thread = threading.Thread(target=rob, args=(self.wakes(), redis.Redis(port=self.store.port)), daemon=True)
+        thread.start()
+        try:
+            yield taken
+        finally:
+            over.set()
+            thread.join()
 
-    def put_doorbells(self, messages: list[tuple[str, Any]]) -> None:
-        if self.fleet.rabbitmq:
-            with self.shop.app.connection_for_write() as connection:
-                channel = connection.channel()
-                for queue, message in messages:
-                    channel.basic_publish(message, exchange="", routing_key=queue)
-            return
-        with self.broker.client() as client:
-            for queue, message in messages:
-                client.lpush(queue, message)
+    def wakes(self) -> list[str]:
+        """The lists at which the clocks of the living nodes wait."""
+        key = self.coordinator.store.key
+        with self.store.client() as client:
+            lives = {one.name: client.hget(key("node", one.name), "incarnation") for one in self.living()}
+        return [key("wakes", life, name) for name, life in lives.items() if life]
+
+    def wake(self, wakes: Iterable[tuple[bytes | str, bytes]]) -> None:
+        """Put them at the ends of their lists, which end by themselves."""
+        with self.store.client() as client:
+            for name, wake in wakes:
+                client.rpush(name, wake)
+                client.pexpire(name, 60_000)
 
 
 def _valkey() -> str:

@@ -56,11 +56,11 @@ class Dump:
         return dict(self.held.get(name, ()))
 
     def stable(self) -> dict[str, Any]:
-        """What a repeated call must leave as it is: all but the clock and the doorbells.
+        """What a repeated call must leave as it is: all but the clock and the wake-ups.
 
         A look for work that fits may turn a ready list round: each begins with its least name here.
         """
-        loose = ("time", "clock", "silence", "ends", "bells", "room", "rung:", "swept", "tallies")
+        loose = ("time", "clock", "silence", "ends", "bells", "room", "rung:", "wakes:", "swept", "tallies")
         found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
         for name, held in found.items():
             if name.startswith("node:"):

@@ -1,7 +1,7 @@
 """Plays the recorded steps of an installation into the model, which says what each must answer.
 
 A handler has the name of the step, and gets its arguments. It returns the reply; what the model does not know of it is
-ANY. Bells are not predicted: which node is rung is a matter of load.
+ANY. Wake-ups are not predicted: which node is woken is a matter of load.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class Player(Playing):
             return self._claimed(self.model.jobs[known.work[runner][2]])
         if held or not fresh:
             return None
-        rung = int(bell.partition("-")[0])
+        born = bell.partition("-")[0]
+        rung = int(born) if born.isdecimal() else 0  # else: rubbish
         if self.told is None and (rung not in self.instants or rung <= self.void.get(node, 0)):
             return None
         return self._taken(known, runner, token, int(ttl), {*self.model.queued()}, {*known.classes})

@@ -48,7 +48,7 @@ class Playing:
     def _go_to(self, step: Step) -> None:
         """The time of a step, and the server that does it."""
         model = self.model
-        self.told = step.reply[0] if step.reply else None
+        self.told = step.reply
         fence, term = self.fences.get(step.life, (0, ""))
         if step.life != self.life:
             self.life, model.begins, model.fence = step.life, not fence, max(fence, model.fence)

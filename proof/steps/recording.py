@@ -29,9 +29,9 @@ _LINE = re.compile(rb"^(\d+):[^#\n]*# (?:<lua> )?STEP(\+?) (.*)$", re.MULTILINE)
 
 class Step(NamedTuple):
     """One call. `life`: of the library in the server's process; `before`, `after`: names of states, alike where it only
-    reads, "" = an empty store; `unrung`: its caller rings no bells; `begun`, `time`: µs, before it, and as it saw them,
-    None = it did not look; `reply`: numbers are text; `error`: instead of a reply; `outside`: what the server answered
-    of others, in order: how many listen, which process it is.
+    reads, "" = an empty store; `begun`, `time`: µs, before it, and as it saw them, None = it did not look; `reply`:
+    numbers are text; `error`: instead of a reply; `outside`: what the server answered of others, in order: how many
+    listen, which process it is.
     """
 
     life: str
@@ -40,7 +40,6 @@ class Step(NamedTuple):
     name: str
     library: str
     prefix: str
-    unrung: bool
     begun: int
     time: int | None
     args: list[str]
@@ -136,7 +135,7 @@ def steps_of(log: bytes) -> Iterator[Step]:
 def _step(line: list[Any]) -> Step:
     life, before, after, function, keys, begun, time, args, reply, error, outside = line
     name, _, digest = function.rpartition("_")
-    about = life, before, after, name, digest, keys[0], len(keys) > 1
+    about = life, before, after, name, digest, keys[0]
     instant = _micros(time) if time else None
     return Step(*about, _micros(begun), instant, args or [], listed(reply), error, outside or [])
 

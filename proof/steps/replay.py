@@ -17,10 +17,10 @@ from tasks.documents.library import text_of as text
 from tests.harness.functions import RULES, STEPS
 
 # What belongs to the clock that is set by hand; and what no step wrote, or not all of it: notes of errands and readers,
-# and what authors take.
+# and what authors, waiters and nodes take from their lists.
 _APART = (
-    "answer:", "ends", "time", "told", "silence", "deaths:", "declared", "homes:", "inboxes", "looked", "troubles:",
-    "turn:", "whereabouts",
+    "answer:", "ends", "time", "told", "silence", "deaths:", "declared", "inboxes", "looked", "troubles:", "turn:",
+    "wakes:", "whereabouts",
 )  # fmt: skip
 
 
@@ -63,15 +63,14 @@ class Again:
         if step.outside:
             self._client.rpush(told, *step.outside)
         self._client.delete(gone := f"{told}:gone")
-        if step.name == "document_report" and step.reply[0][5]:
-            self._client.sadd(gone, *step.reply[0][5])
+        if step.name == "document_report" and step.reply[5]:
+            self._client.sadd(gone, *step.reply[5])
         if step.name == "trouble_take":
             self._remove_troubles(step)
-        keys = [self._prefix, *([self._prefix + "unrung"] if step.unrung else [])]
         function = f"{step.name}_{self._library.digest}"
         args = [arg.encode(errors="surrogateescape") for arg in step.args]
         try:
-            reply = _numbers(text_of(self._client.fcall(function, len(keys), *keys, *args)))
+            reply = _numbers(text_of(self._client.fcall(function, 1, self._prefix, *args)))
         except redis.ResponseError as error:
             return "" if step.error else f"failed: {error}"
         left = self._client.delete(told)
@@ -81,10 +80,10 @@ class Again:
 
     def _remove_troubles(self, step: Step) -> None:
         """Errands take away what they have told of; no step does."""
-        told = self._offered - {step.reply[0]}
+        told = self._offered - {step.reply}
         if told:
             self._client.zrem(self._prefix + "troubles:" + step.args[0], *told)
-        self._offered = {step.reply[0]} - {None}
+        self._offered = {step.reply} - {None}
 
     def differences(self, look: Look) -> Iterator[str]:
         """Of the keys that were there."""
@@ -122,9 +121,8 @@ def _canonical(held: Any) -> Any:
     return held[:begin] + json.dumps(value, sort_keys=True)
 
 
-def _form(name: str, reply: list[Any]) -> Any:
+def _form(name: str, told: Any) -> Any:
     """What of an answer is the same in each process."""
-    told, rung = [*reply, None][:2]
     if name == "counts_read":
         told = sorted(zip(told[::2], told[1::2], strict=True))
     if name == "entries_read":
@@ -133,7 +131,7 @@ def _form(name: str, reply: list[Any]) -> Any:
         told = [*told[:5], sorted(told[5])]
     if name == "node_beat":  # whether errands are due depends on the troubles that they took away
         told = [*told[:3], *told[4:]]
-    return _canonical([told, rung])
+    return _canonical(told)
 
 
 def _numbers(value: Any) -> Any:

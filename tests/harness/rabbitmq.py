@@ -156,15 +156,6 @@ class RabbitServer(Server):
             limit = f"vm_memory_monitor:set_vm_memory_high_watermark({0 if on else 0.4})"
         self.evaluate(f"{limit}.")
 
-    def refuse(self, vhost: str, seconds: float) -> None:
-        """Have the queues of nodes take nothing for so long, as full ones do; whoever publishes hears nothing of it."""
-        full = '[{<<"max-length">>, 0}, {<<"overflow">>, <<"reject-publish">>}]'
-        about, tests = f'<<"{vhost}">>, <<"full">>', '<<"tests">>'
-        self.evaluate(
-            f'ok = rabbit_policy:set({about}, <<"^coordinator[.]node">>, {full}, 0, <<"queues">>, {tests}), '
-            f"spawn(fun() -> timer:sleep({seconds * 1000:.0f}), rabbit_policy:delete({about}, {tests}) end)."
-        )
-
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         if self._epmd:

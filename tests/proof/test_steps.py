@@ -51,9 +51,8 @@ class Course:
 
     def __init__(self, folder: Path, server: RedisServer) -> None:
         self._folder, self.server = folder, server
-        self.bells: list[str] = []
         settings = Settings.model_validate({"url": server.url(0), "prefix": "t", "timeout": 5})
-        self._store = Store(settings, ringer=lambda node, bell: self.bells.append(bell))
+        self._store = Store(settings)
         self.node = Puppet(self._store, "one")
         self.step = self._store.step
         self.recording = Recording()
@@ -82,7 +81,12 @@ class Course:
         return kept
 
     def take(self) -> Taken:
-        return self.node.must_take(bell=self.bells.pop(0))
+        return self.node.must_take(bell=self.bell())
+
+    def bell(self) -> str:
+        """The next wake-up of the node, taken from its list as its clock does it."""
+        bell: Any = self._store._client.lpop(self._store.key("wakes", "a", "one"))
+        return str(bell.decode())
 
     def order(self) -> list[str]:
         """Run what is ready, with one bell."""
@@ -253,7 +257,6 @@ def test_a_store_that_was_emptied_begins_anew(begun: Callable[[], Course]) -> No
     with course.server.client() as client:
         client.flushdb()
     course.node.up()
-    course.bells.clear()
     course.node.submit("a", job_id="new")
     assert course.take().fence == fence + 1, "the server remembers its last fence, and its clock is far behind that"
     recording = course.end()
@@ -266,7 +269,7 @@ def test_a_node_that_ends_and_is_registered_again_gets_nothing(begun: Callable[[
     course.node.submit("a", job_id="j")
     about: Any = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0, "ending": 1}
     course.node.nodes.register("one", "a", about, ["app shop", "queue celery"], ["shop.work"])
-    assert course.node.take(bell=course.bells.pop(0)) is None
+    assert course.node.take(bell=course.bell()) is None
     assert wrong(course.end()) == []
 
 
@@ -287,11 +290,11 @@ def at(steps: list[Step], name: str, number: int = 0) -> int:
     return [place for place, step in enumerate(steps) if step.name == name][number]
 
 
-def answers(name: str, number: int, *reply: Any) -> Callable[[list[Step]], None]:
+def answers(name: str, number: int, reply: Any) -> Callable[[list[Step]], None]:
     def alter(steps: list[Step]) -> None:
         place = at(steps, name, number)
-        assert steps[place].reply != [*reply]
-        steps[place] = steps[place]._replace(reply=[*reply])
+        assert steps[place].reply != reply
+        steps[place] = steps[place]._replace(reply=reply)
 
     return alter
 
@@ -302,7 +305,7 @@ def changed(name: str, number: int, change: Callable[[Any], Any]) -> Callable[[l
     def alter(steps: list[Step]) -> None:
         place = at(steps, name, number)
         reply = deepcopy(steps[place].reply)
-        change(reply[0])
+        change(reply)
         assert reply != steps[place].reply
         steps[place] = steps[place]._replace(reply=reply)
 

@@ -413,7 +413,7 @@ def test_the_course_has_each_step_and_each_answer(course: Recorded) -> None:
     as_predicted(course)
     steps = course.steps()
     assert {step.name for step in steps} == {step.name for step in ALL if step.file in STEPS}
-    told = {step.reply[0][0] for step in steps if step.name == "document_report"}
+    told = {step.reply[0] for step in steps if step.name == "document_report"}
     assert told == {"prepare", "kept", "commit", "behind"}
 
 
@@ -435,7 +435,7 @@ def test_the_steps_done_again_answer_the_same_and_leave_the_same_keys(course: Re
 
 
 def gone(step: Step) -> bool:
-    return "c" in step.reply[0][-1]
+    return "c" in step.reply[-1]
 
 
 def altered(value: Any) -> Iterator[Any]:
@@ -465,8 +465,8 @@ def before_each(course: Recorded) -> Iterator[tuple[Documents, Step]]:
 
 def test_each_altered_answer_is_found(course: Recorded) -> None:
     for player, step in before_each(course):
-        for reply in altered(step.reply[0]):
-            assert deviates(player, step._replace(reply=[reply])), (step, reply)
+        for reply in altered(step.reply):
+            assert deviates(player, step._replace(reply=reply)), (step, reply)
 
 
 def test_an_error_is_found_and_a_step_that_the_model_lacks_is_told(course: Recorded) -> None:
@@ -491,9 +491,9 @@ def test_a_step_that_does_not_look_at_what_it_goes_by_is_found(course: Recorded)
     for player, step in before_each(course):
         if step.name in ("document_ask", "document_report"):
             assert deviates(player, step._replace(outside=[told for told in step.outside if told.isdigit()])) or (
-                step.name == "document_ask" and step.reply != ["asked"]
+                step.name == "document_ask" and step.reply != "asked"
             )
-        if step.reply[0][0] == "prepare":
+        if step.reply[0] == "prepare":
             assert deviates(player, step._replace(time=None))
 
 
@@ -501,7 +501,7 @@ def test_a_member_is_put_out_as_gone_only_where_nobody_hears_it(course: Recorded
     ((player, step),) = [(deepcopy(player), step) for player, step in before_each(course) if gone(step)]
 
     def told(*out: str) -> Step:
-        return step._replace(reply=[[*step.reply[0][:-1], [*out]]])
+        return step._replace(reply=[*step.reply[:-1], [*out]])
 
     assert all(deviates(player, told(*out)) for out in ((), ("a",), ("b", "c")))
     for count in "0", "1":

@@ -8,6 +8,7 @@ from subprocess import PIPE
 import psutil
 import pytest
 
+from proof.harms import RUBBISH as RUBBISH_WAKES
 from tests.coordinator.warden.inbox.senders import RUBBISH, SENDERS, broker, key, letters, plain, push
 from tests.fleet.results import results_of
 from tests.fleet.test_inbox import processes, runs
@@ -96,6 +97,14 @@ def test_every_wake_up_may_be_lost(fleet: Fleet) -> None:
     clock.resume()
     wait_all(fleet, jobs)
     assert len(fleet.stamps(what="begin")) == 20
+
+
+def test_rubbish_among_the_wake_ups_harms_nobody(fleet: Fleet) -> None:
+    (worker,) = fleet.workers
+    lives = processes(worker)
+    fleet.coordinator.store.read("RPUSH", fleet.wakes_of(worker.name), *RUBBISH_WAKES)
+    wait_all(fleet, [fleet.coordinator.submit("k", fleet.shop.work.s(f"{i}")).id for i in range(3)])
+    assert (processes(worker), "cannot start a runner" in worker.log.read_text()) == (lives, True)
 
 
 def test_a_job_that_no_runner_can_read_ends_as_failed_and_hinders_nobody(fleet: Fleet) -> None:
