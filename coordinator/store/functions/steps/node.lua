@@ -64,7 +64,7 @@ local function ring_again(c, node)
   return overdue
 end
 
--- True if jobs have waited at each beat of the last half a minute, and nobody has looked meanwhile how long.
+-- True if jobs have waited at each beat for half a minute, and nobody has looked for as long how long they do.
 local function waits_unseen(c)
   local waits, since = c.P .. 'waits', redis.call('GET', c.P .. 'waits')
   if redis.call('EXISTS', c.P .. 'ready-by-task', c.P .. 'contended', c.P .. 'paused') == 0 then
@@ -78,12 +78,12 @@ end
 -- When the oldest errand of an app was due: a result is owed, a parked job is to be looked at, somebody is to be told of
 -- trouble, or jobs wait. nil: none is.
 local function due_since(c, app)
-  local since
+  local waits, since = waits_unseen(c)
   for _, kind in ipairs({'unsent:', 'parked:', 'troubles:'}) do
     local at = tonumber(redis.call('ZRANGE', c.P .. kind .. app, 0, 0, 'WITHSCORES')[2])
     if at and at <= c.now and at < (since or math.huge) then since = at end
   end
-  return since or waits_unseen(c) and c.now
+  return since or waits and c.now
 end
 
 -- 1 if this node is to do errands of its app. One node of the fleet does, for as long as there are some and for KEPT
