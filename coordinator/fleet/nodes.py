@@ -139,11 +139,6 @@ class Nodes:
         """The nodes that have missed no heartbeat."""
         return [node for node in self.all() if node.alive]
 
-    def is_alive(self, name: str) -> bool:
-        """True if the node has missed no heartbeat."""
-        till = self.store.read("ZSCORE", self.store.key("alive"), name)
-        return till is not None and bool(float(till) > self.store.clock().uptime)
-
     def _commands(self, name: str) -> list[tuple[str, ...]]:
         key = self.store.key
         return [

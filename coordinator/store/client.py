@@ -23,7 +23,6 @@ import redis
 from coordinator.address import without_secrets
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
 from coordinator.store.connections import Connections, Listener, Pop
-from coordinator.store.database import Database, database_of
 from coordinator.store.library import Library, Loaded, check_server, current, is_missing, loaded
 from coordinator.store.times import ClockReading
 from coordinator.store.wire import Arg, pack, refused, says, unavailable, unwritable
@@ -281,20 +280,18 @@ class Store:
     @property
     def redis_cli(self) -> str:
         """The program that reaches this server from a shell, for people. They put in its password."""
+        connection = self._client.get_connection_kwargs()
+        database = connection.get("db") or 0
         if master := self.master:
-            return f"redis-cli -u redis://{master}/{self.database.database}"
+            return f"redis-cli -u redis://{master}/{database}"
         if self.where.startswith("unix://"):
-            return f"redis-cli -s {quote(self.database.address)} -n {self.database.database}"
+            return f"redis-cli -s {quote(connection['path'])} -n {database}"
         return f"redis-cli -u {quote(self.where)}"
 
     @property
     def master(self) -> str:
         """HOST:PORT of the master that Sentinel named last; empty where the address names a server itself."""
         return self.connections.server.master(self._client)
-
-    @property
-    def database(self) -> Database:
-        return database_of(self._client)
 
     def close(self) -> None:
         self.connections.close()

@@ -27,7 +27,7 @@ def test_a_node_lives_while_its_clock_has_much_to_do_on_a_slow_redis(redis_serve
         for number in range(8):
             node.submit(f"a{number}", job_id=f"j{number}")
             assert node.take(runner=f"999999999.1.{number}")
-        with looking(lambda: node.nodes.is_alive("one"), pause=0.02) as seen:
+        with looking(lambda: bool(node.nodes.living()), pause=0.02) as seen:
             proxy.delay = 0.5
             clock.step()
         assert len(seen) > 50
