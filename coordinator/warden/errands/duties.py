@@ -6,8 +6,8 @@
     plugins   run the inbox, and whatever else an app adds
 
 The clock learns from its beat that its node is to do errands, and starts or wakes them; a minute after the last one it
-lets them end, unless the app has plugins. Each duty has a thread, and calls `get_on` after each piece of work. While all of them do, the process sends
-the clock signs of life; else the clock kills it and starts another.
+lets them end, unless the app has plugins. Each duty has a thread, and calls `get_on` after each piece of work. While
+all of them do, the process sends the clock signs of life; else the clock kills it and starts another.
 """
 
 from __future__ import annotations
