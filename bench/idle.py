@@ -13,6 +13,7 @@ from coordinator import Coordinator
 from coordinator.fleet import processes
 from coordinator.fleet.board import nameless
 from coordinator.warden.clock.clock import Charge, Clock
+from coordinator.warden.clock.wakes import WakeReader
 
 FLEETS = amount((1, 50), (1, 2))
 SETTLE, SECONDS = amount((2.0, 10.0), (0.5, 0.5))
@@ -31,7 +32,7 @@ def main() -> None:
 
 
 class Node:
-    """One node's clock, and the looks of its errands."""
+    """One node's clock, with the thread that waits for wake-ups."""
 
     def __init__(self, url: str, number: int) -> None:
         app = Celery("bench", broker=f"{url}/1", set_as_current=False)
@@ -41,12 +42,7 @@ class Node:
         who = (f"node{number}", str(number), processes.identity())
         board = ("/nowhere", nameless(Path("/tmp")))
         self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", *board, 0, {}))
-
-    def look(self) -> None:
-        self.clock.step()
-        if self.clock.errands_due:
-            self.client._results.step()
-            self.client._parked.step()
+        WakeReader(self.clock, bytes).start()
 
 
 def run(nodes: list[Node], seconds: float) -> float:
@@ -56,7 +52,7 @@ def run(nodes: list[Node], seconds: float) -> float:
         for number, one in enumerate(nodes):
             due = began + (look + number / len(nodes)) * sweep
             time.sleep(max(0.0, due - time.monotonic()))
-            one.look()
+            one.clock.step()
     return max(seconds, time.monotonic() - began)
 
 

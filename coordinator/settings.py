@@ -71,7 +71,7 @@ class Settings(BaseModel):
     sweep: float = Field(
         0.5, ge=0.02, description="time between two looks of the warden, in seconds; each look says that its node lives"
     )
-    slice: float = Field(5.0, gt=0, description="time for which the runner of one doorbell goes on, in seconds")
+    slice: float = Field(5.0, gt=0, description="time for which the runner of one wake-up goes on, in seconds")
     drain_timeout: float = Field(
         300.0, ge=0, description="time for which jobs go on at a draining node before they are handed over, in seconds"
     )

@@ -17,12 +17,11 @@ def main() -> None:
 
 
 def fleet() -> str:
-    """A program, Redis, the broker, and two nodes."""
-    to = Drawing(900, 440, "A fleet: programs and beats, Redis, the broker and two coordinating nodes")
+    """A program, beats, Redis, and two nodes."""
+    to = Drawing(900, 440, "A fleet: programs and beats, Redis and two coordinating nodes")
     to.box(24, 84, 140, 64, "your program", "submit()")
-    to.box(24, 300, 140, 64, "beats", "each tick once")
-    to.store(330, 60, 180, 126, "Redis", "lanes, jobs, leases,", "documents")
-    to.store(330, 286, 180, 92, "broker", "Redis or RabbitMQ")
+    to.box(24, 292, 140, 64, "beats", "each tick once")
+    to.store(330, 60, 180, 320, "Redis", "lanes, jobs, leases,", "documents")
     for top, name in ((24, "coordinating node 1"), (232, "coordinating node 2")):
         to.frame(640, top, 236, 184, name)
         to.box(656, top + 36, 92, 42, "runner")
@@ -31,16 +30,16 @@ def fleet() -> str:
         to.box(770, top + 124, 92, 42, "errands")
         to.arrow((770, top + 57), (750, top + 57))
         to.arrow(
-            (816, top + 78), (816, top + 101), (702, top + 101), (702, top + 122), label="starts", at=(759, top + 97)
+            (702, top + 124), (702, top + 101), (816, top + 101), (816, top + 80), label="3  wakes", at=(759, top + 97)
         )
         to.arrow((748, top + 145), (768, top + 145))
     to.arrow((164, 116), (328, 116), label="1  the job, into its lines")
-    to.arrow((164, 140), (328, 310), label="2  a doorbell", at=(284, 252), start="start")
-    to.arrow((164, 318), (328, 168), label="ticks", at=(208, 300), start="start")
-    to.arrow((656, 81), (512, 104), label="4  claim, run,\nfinish and claim", at=(580, 62))
-    to.arrow((656, 169), (512, 142), label="renew leases, sweep", at=(574, 184))
-    to.arrow((512, 318), (580, 318), (580, 200), (640, 200), label="3  the doorbell", at=(572, 262), start="end")
-    to.arrow((512, 338), (640, 338))
+    to.arrow((164, 324), (328, 324), label="ticks")
+    to.arrow((656, 81), (512, 81), label="4  claim, run,\nfinish and claim", at=(576, 57))
+    to.arrow((512, 160), (654, 160), label="2  a wake-up", at=(576, 152))
+    to.arrow((656, 180), (512, 180), label="renew leases, sweep", at=(576, 198))
+    to.arrow((512, 324), (638, 324))
+    to.arrow((640, 344), (512, 344))
     return str(to.svg())
 
 

@@ -2,8 +2,8 @@
 
 With `worker_disable_prefetch`, Celery asks for a message while a slot is free, and kombu's BRPOP stays in flight until
 one comes. A wake-up may take that slot meanwhile. Then the message would wait here behind a job that may take an hour,
-while other nodes are idle; kombu from 5.7 on would not even read it. So it is read, and goes back to its queue. The
-next slot is the broker's, if it has something at once, and the one after that a wake-up's.
+while other nodes are idle; kombu from 5.7 on would not even read it. So it is read, and goes back to the head of its
+queue. The next slot is the broker's, if it has something at once, and the one after that a wake-up's.
 """
 
 from __future__ import annotations
@@ -56,11 +56,14 @@ class LastSlot:
         return self._next == "wake-up" and self._free() == 1
 
     def admit(self, message: Message) -> bool:
-        """False: no slot is left for this message of the broker, which goes back to its queue."""
+        """False: no slot is left for this message of the broker, which goes back to the head of its queue; kombu's own
+        `requeue` would put it behind all others.
+        """
         is_free = self._free() > 0
         self._next = "wake-up" if is_free else "broker"
         if not is_free:
-            message.requeue()
+            self._channel.qos.restore_by_tag(message.delivery_tag)
+            self._channel.qos._quick_ack(message.delivery_tag)
         return is_free
 
     def _free(self) -> int:

@@ -1,7 +1,7 @@
 """Removes cancelled timers from kombu's heap.
 
-Celery cancels the timer of a time limit when its task ends, but keeps it until it would have been due. The messages of
-doorbells have limits of a year, so each would cost a worker 600 bytes.
+Celery cancels the timer of a time limit when its task ends, but keeps it until it would have been due. A runner has
+a limit of a year, so each would cost a worker 600 bytes.
 """
 
 from __future__ import annotations

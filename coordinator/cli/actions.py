@@ -355,7 +355,7 @@ def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thi
 @json_option
 @with_coordinator
 def show_node(coordinator: Coordinator, name: str, as_json_: bool) -> None:
-    """Show a node: its queues and tasks, how busy it is, and when and why it was rung."""
+    """Show a node: its queues and tasks, how busy it is, and when and why it was woken."""
     nodes = [node for node in coordinator.nodes() if node.name == name]
     if not nodes:
         raise Wrong(f"no node {name} is alive: coordinator nodes lists those that are, and those that were lost")

@@ -550,7 +550,7 @@ class Coordinator:
 
     @refuses_viewers
     def undrain(self, node: str, **acting: Unpack[Acting]) -> bool:
-        """Give this node work again, and ring it where some waits. False: it did not drain."""
+        """Give this node work again, and wake it where some waits. False: it did not drain."""
         return self._core.drain(node, False, **acting)
 
     @overload

@@ -142,10 +142,10 @@ CODES: Codes = {
     ),
     "node.full": ("has no free slot: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
     "node.busy": ("works: {running} jobs, {ordinary} ordinary tasks, {capacity} slots", ""),
-    "node.deaf": ("does not answer its doorbells, and is rung last[; the last runner there failed: {failure}]", ""),
-    "node.braked": ("is short of CPU or memory (load {load:.0%}, memory {memory:.0%}), and is rung late", ""),
+    "node.deaf": ("does not answer its wake-ups, and is woken last[; the last runner there failed: {failure}]", ""),
+    "node.braked": ("is short of CPU or memory (load {load:.0%}, memory {memory:.0%}), and is woken late", ""),
     "node.lacks": ("cannot take {count} ready jobs: it is {rejected} {lacks!r}", ""),
-    "node.offered": ("is rung for {count} ready jobs", ""),
+    "node.offered": ("is woken for {count} ready jobs", ""),
     "node.idle": ("has nothing to do: no job is ready for it", ""),
     # An entry of the schedule
     "entry.paused": ("is paused" + _BY, "entry-resume name"),

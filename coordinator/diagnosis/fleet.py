@@ -19,9 +19,9 @@ from coordinator.store.client import Store
 from coordinator.store.reading import number_in
 from coordinator.store.times import milliseconds, span_text
 
-_MOST = 1000  # ready jobs behind which it looks, and doorbells of a node
+_MOST = 1000  # ready jobs behind which it looks, and wake-ups of a node
 _PAGES = 10  # of 10,000 keys, where an installation of another prefix is looked for
-_UNANSWERED = 10.0  # seconds after which a bell is overdue
+_UNANSWERED = 10.0  # seconds after which a wake-up is overdue
 _UNTRIED = 60.0  # seconds after which a node of the app should have tried to send what an ended job owes
 _TRIED_AGAIN = 30.0  # seconds after the first try: functions/steps/job.lua
 _SKEW = 2.0  # seconds
@@ -90,14 +90,14 @@ def _of_sweep(store: Store) -> Iterator[Finding]:
 
 
 def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
-    """Bells that a node with a free slot does not answer. A full node's bells wait for a slot."""
+    """Wake-ups that a node with a free slot does not answer. Those of a full node wait for a slot."""
     now = store.now()
     rungs = store.read_many([("ZRANGE", store.key("rung", node.name), 0, _MOST) for node in living])
     for node, bells in zip(living, rungs, strict=True):
         ages = [(now - int(bell.partition(b"-")[0])) / 1000 for bell in bells]
         late = [age for age in ages if age > _UNANSWERED]
         if late and node.running + node.ordinary < node.capacity:
-            said = f"{len(late)} doorbells are not answered, the oldest for {span_text(max(late))}"
+            said = f"{len(late)} wake-ups are not answered, the oldest for {span_text(max(late))}"
             said += f"; the last runner there failed: {node.failure}" if node.failure else ""
             way_out = f"celery -A APP worker -n {quote(node.name)}  # again, once it reaches the broker"
             yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)

@@ -29,7 +29,7 @@ class Node:
 
     `alive`: False once it misses heartbeats, until another node's sweep removes it.
     `load`, `memory`: the used share, from 0 to 1. `pace`: the run time of its jobs over the fleet's; 5 = five times as
-    long. `score`: the node with the lowest score is rung next, and none with 1 or more; None while the node drains.
+    long. `score`: the node with the lowest score is woken next, and none with 1 or more; None while the node drains.
     `drained`: the act of the operator who drains it. `queue`: the queue of its app's tasks, except those in `routes`,
     {task: queue}. `skew`: seconds by which its host's clock is ahead of the installation's. `failure`: why the last
     runner there failed, '' if none did in the last minute.

@@ -1,6 +1,6 @@
 """Puts jobs in line, looks at them, waits for them, cancels them.
 
-Only Redis knows the state of a lane; a doorbell merely wakes a node.
+Only Redis knows the state of a lane; a wake-up merely makes a node look.
 """
 
 from __future__ import annotations

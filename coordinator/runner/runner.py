@@ -1,4 +1,4 @@
-"""The runner: started by a doorbell, it claims ready jobs that its node may run, one after the other, for one slice.
+"""The runner: started by a wake-up, it claims ready jobs that its node may run, one after the other, for one slice.
 
     claim ─► attempt ─► finish and claim (one round trip) ─► attempt …
                           └─► result and links: into the outbox
@@ -8,7 +8,7 @@ The runner repeats a step with the same tokens until Redis answers, so that a lo
 kill this process, which then ends itself.
 
 A process in which a runner fails may be damaged: it has no descriptors left, say. In a pool of processes it ends, so
-that the pool replaces it; in any other, the runner fails, and its doorbell is rung again.
+that the pool replaces it; in any other, the runner fails, and its node is woken again.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Runner:
 
 
 def install_runner(app: Celery, place: Callable[[], Place]) -> None:
-    """Register the task that a doorbell starts, in a worker before it forks its pool. `place` returns the place of the
+    """Register the task that a wake-up starts, in a worker before it forks its pool. `place` returns the place of the
     process that runs it.
     """
     tools: dict[str, Tools] = {}

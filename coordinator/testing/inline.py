@@ -1,6 +1,6 @@
 """Runs jobs in the calling thread, on the real steps of a real Redis: for users' suites.
 
-    call ─► step in Redis ─► bells ─► a runner in this thread ─► sub-results, results, links ─► until nothing can run
+    call ─► step in Redis ─► wake-ups ─► a runner in this thread ─► sub-results, results, links ─► until nothing can run
 
 A call of the coordinator returns once nothing more can run. So a job whose key has a job at work, or whose lock is
 held, runs once that is over; a job for another key runs within the call. Differences from a fleet:

@@ -1,1 +1,1 @@
-"""The warden: two processes beside each worker, the clock and the errands."""
+"""The warden: the clock beside each worker, and the errands, which it starts."""

@@ -55,7 +55,7 @@ class Companion:
         self._reader = -1
         self._first_line = b""  # what is left of it
         self._looking = threading.Lock()
-        self._looked = self._silence = 0.0
+        self._looked = self._silence = self._rests = 0.0
         self._starts, self._next_start = 0, 0.0
         os.register_at_fork(after_in_child=partial(_close_pipes_in_fork, weakref.ref(self)))
 
@@ -72,7 +72,8 @@ class Companion:
 
     def _look(self, charge: Callable[[], Mapping[str, Json]]) -> None:
         if self._process is not None and (status := self._process.poll()) is not None:
-            logger.error("%s ended (exit %s); starting again", self._name, status)
+            if not self._rests:
+                logger.error("%s ended (exit %s); starting again", self._name, status)
             self._forget()
         self._write_on()
         if self._process is None:
@@ -81,6 +82,19 @@ class Companion:
             logger.error("%s was silent for %g s: killed", self._name, self._silence)
             self._process.kill()
             self._silence = 0.0
+
+    def rest(self) -> None:
+        """Have the companion end, since it is not needed now; a later look starts it again. Never waits."""
+        with self._looking:
+            if self._process is None:
+                return
+            if self._process.poll() is not None:
+                self._forget()
+            elif not self._rests:
+                self._rests = time.monotonic()
+                self._close_input()
+            elif time.monotonic() - self._rests > 2 * _LAST:
+                self._process.kill()
 
     def send(self, line: About) -> bool:
         """Write a line to the companion's input without waiting; False if that is not possible now, or before the whole
@@ -161,11 +175,15 @@ class Companion:
         self._close_pipes()
         self._first_line = b""
         self._process = None
+        self._rests = 0.0
 
     def _close_pipes(self) -> None:
         if self._reader >= 0:
             os.close(self._reader)
             self._reader = -1
+        self._close_input()
+
+    def _close_input(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()

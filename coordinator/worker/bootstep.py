@@ -2,9 +2,9 @@
 survives the loss of its broker.
 
 The worker's event loop never calls Redis and never blocks, except for remote commands, for which Celery asks its
-backend as well. Twice a second a timer checks that the clock (the first process of the warden) works, sends it what
-changed. The clock is a new process, not a fork. No thread of the coordinator runs while a pool may fork: a thread looks
-after the clock only where no loop does, in a solo pool and at the end.
+backend as well. Twice a second a timer checks that the clock (the first process of the warden) works, and sends it
+what changed. The clock is a new process, not a fork. No thread of the coordinator runs while a pool may fork: a thread
+looks after the clock only where no loop does, in a solo pool and at the end.
 """
 
 from __future__ import annotations
@@ -204,6 +204,7 @@ class WardenStep(bootsteps.StartStopStep):
                 *(f"label {name}" for name in settings.labels),
             ],
             "tasks": [CANVAS, *MAPS, *tasks],
+            "plugins": bool(app.coordinator._warden_plugins),
         }
 
     def send(self, line: About) -> bool:

@@ -68,24 +68,28 @@ class WakeUps:
         self._watched = False
 
     def _watch(self, c: Consumer) -> None:
-        """Before each look of the loop: have it watch the socket, too, if a wake-up may take a slot. By then kombu has
-        asked the broker for that slot.
+        """Before each look of the loop: have it watch the socket, too, if a slot is free. By then kombu has asked the
+        broker for that slot.
         """
-        if self._watched:
-            return
-        if (wait := self._wait()) == 0:
+        if not self._watched and self._wait() < math.inf:
             self._watched = True
             c.hub.add_reader(self._socket.fileno(), self._read, c)
-        elif wait < math.inf:
-            c.timer.call_after(wait, bytes)  # so that the loop looks again by then
 
     def _read(self, c: Consumer) -> None:
-        """Take one wake-up, unless its slot has been taken."""
-        self._watched = False
+        """Take one wake-up, unless its slot has been taken, or the broker has a turn: then look again after that. Only
+        a timer that is set now, and none of `_watch`, shortens the loop's next look.
+        """
         c.hub.remove_reader(self._socket.fileno())
-        if self._wait() == 0:
+        wait = self._wait()
+        self._watched = 0 < wait < math.inf
+        if self._watched:
+            c.timer.call_after(wait, self._look_again)
+        elif wait == 0:
             with suppress(BlockingIOError):
                 self._take(c, self._socket.recv(_LONGEST))
+
+    def _look_again(self) -> None:
+        self._watched = False
 
     def admit(self, c: Consumer, message: Message) -> bool:
         """False: no slot is left for this message of the broker, and it has gone back to its queue."""

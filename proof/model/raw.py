@@ -60,7 +60,20 @@ class Dump:
 
         A look for work that fits may turn a ready list round: each begins with its least name here.
         """
-        loose = ("time", "clock", "silence", "ends", "bells", "room", "rung:", "wakes:", "swept", "tallies")
+        loose = (
+            "time",
+            "clock",
+            "silence",
+            "ends",
+            "bells",
+            "room",
+            "rung:",
+            "wakes:",
+            "waits",
+            "errands:",
+            "swept",
+            "tallies",
+        )
         found = {name: held for name, held in self.held.items() if not name.startswith(loose)}
         for name, held in found.items():
             if name.startswith("node:"):

@@ -40,6 +40,7 @@ class Anything:
 
 ANY = Anything()
 OFFERED, EDGE = 30_000, 2  # ms until a trouble is offered again; and of doubt
+KEPT, HELP, WAITS = 60_000, 4_000, 30_000  # ms: functions/steps/node.lua
 
 
 class Nodes(dict[str, Node]):
@@ -53,7 +54,8 @@ class Nodes(dict[str, Node]):
 class Player(Playing):
     """`fields`: of each job, as its submit had them; `forgotten`: those whose time is over; `bells`: those that were
     answered; `instants`: of the steps, at which bells may have been rung; `void`: since when those of a node are for
-    nothing; `troubles`: when each is offered next, and whether it was before.
+    nothing; `troubles`: when each is offered next, and whether it was before; `helpers`: which nodes do errands, until
+    when; `waits`: since when jobs have waited at each beat.
     """
 
     def __init__(self) -> None:
@@ -70,6 +72,8 @@ class Player(Playing):
         self.bells: set[str] = set()
         self.instants: set[int] = set()
         self.void: dict[str, int] = {}
+        self.helpers: dict[str, int] = {}
+        self.waits: int | None = None
         self.swept = 0
 
     def _go_to(self, step: Step) -> None:
@@ -431,15 +435,36 @@ class Player(Playing):
             return ["unknown", [], -1, 0, 0, 0, 0]
         if not any(model.queues[kind] for kind in node.classes):
             self.void[name] = model.now  # its bells that are due are for nothing
-        return ["alive", ANY, ANY, self._due(), len(node.work), model.now - self.swept, model.now]
+        return ["alive", ANY, ANY, self._due(name), len(node.work), model.now - self.swept, model.now]
 
-    def _due(self) -> Any:
-        """Has an errand work? One that was told of a trouble takes it away, which no step tells."""
+    def _due(self, node: str) -> Any:
+        """Is the node to do errands? One that was told of a trouble takes it away, and one that looks at what waits
+        notes it, which no step tells.
+        """
+        now, waits = self.model.now, self._waits()
+        new = (at for at, known in self.troubles.values() if not known)
+        sure = [at for at in (*self.model.owed.values(), *self.model.looks.values(), *new) if at <= now]
+        perhaps = [at for at, known in self.troubles.values() if known and at <= now]
+        if not (sure or perhaps or waits):
+            return 0
+        since, untold = min(sure, default=now), not sure or min(perhaps, default=now) < min(sure)
+        others = self.helpers = {name: until for name, until in self.helpers.items() if until > now}
+        helps = self.told[3] == 1 if untold else node in others or len(others) <= (now - since) / HELP
+        if helps:
+            self.helpers[node] = now + KEPT
+        return ANY if untold else int(helps)
+
+    def _waits(self) -> bool:
+        """True if jobs have waited at each beat for half a minute."""
         model = self.model
-        if any(at <= model.now for at in (*model.owed.values(), *model.looks.values())):
-            return 1
-        new = [known for at, known in self.troubles.values() if at <= model.now]
-        return ANY if all(new) and new else int(bool(new))
+        waiting = (job for job in model.jobs.values() if not job.over)
+        if not model.paused and not any(
+            job.state == "ready" or any(len(model.line(key)) > 1 for key in job.keys) for job in waiting
+        ):
+            self.waits = None
+            return False
+        self.waits = self.waits or model.now
+        return model.now - self.waits >= WAITS
 
     def node_leave(self, name: str, incarnation: str, lost: str = "") -> Any:
         node = self.model.nodes[name]

@@ -19,8 +19,8 @@ from tests.harness.functions import RULES, STEPS
 # What belongs to the clock that is set by hand; and what no step wrote, or not all of it: notes of errands and readers,
 # and what authors, waiters and nodes take from their lists.
 _APART = (
-    "answer:", "ends", "time", "told", "silence", "deaths:", "declared", "inboxes", "looked", "troubles:", "turn:",
-    "wakes:", "whereabouts",
+    "answer:", "ends", "time", "told", "silence", "deaths:", "declared", "inboxes", "looked", "errands:", "troubles:",
+    "turn:", "wakes:", "whereabouts",
 )  # fmt: skip
 
 

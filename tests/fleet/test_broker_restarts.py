@@ -1,4 +1,4 @@
-"""A worker consumes again each time its broker comes back: ordinary tasks, and the doorbells of its own queue.
+"""A worker consumes again each time its broker comes back: ordinary tasks, and jobs.
 
 `make matrix` asks this of pairs of kombu and redis-py: some stay connected and never read again.
 """

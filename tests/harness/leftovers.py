@@ -22,6 +22,7 @@ _LASTING = (
     "ended",
     "lane-runs",
     "samples",
+    "waits",
     "tallies",
     "measures",
     "declared",

@@ -32,7 +32,6 @@ WHOLE = (
     "tests/fleet/shared/test_worker.py::test_a_running_job_that_is_cancelled_is_stopped_and_the_lane_goes_on",
     "tests/fleet/shared/test_worker.py::test_limits_stop_an_attempt_and_the_lane_goes_on",
     "tests/coordinator/aio",
-    "tests/coordinator/broker",
     "tests/coordinator/celery_patches",
     "tests/coordinator/dashboard/test_doors.py::test_flowers_login_is_the_pages_login_under_its_prefix",
     "tests/coordinator/dashboard/test_doors.py::test_flower_hands_on_no_more_of_a_body_than_the_pages_take",
@@ -42,6 +41,8 @@ WHOLE = (
     "tests/coordinator/store/test_cluster.py::test_while_a_slot_moves_calls_wait_and_then_go_on_at_the_other_node",
     "tests/coordinator/store/test_connections.py",
     "tests/coordinator/store/test_steps.py",
+    "tests/coordinator/test_broker.py",
+    "tests/coordinator/worker/test_wakes.py",
 )
 
 

@@ -48,13 +48,15 @@ def serve(clock: Clock, source: TextIO, errands: Companion) -> None:
     worker = LineReader(source, charge.worker, lines.put)
     worker.start()
     first_line = {"node": charge.node, "incarnation": charge.incarnation, "clock": processes.identity()}
-    errands.look(lambda: first_line)
     clock.sign()
     while not worker.ended(clock.settings.sweep):
         for _ in range(lines.qsize()):
             clock.receive(lines.get())
         clock.step()
-        errands.look(lambda: first_line)
+        if clock.needs_errands:
+            errands.look(lambda: first_line)
+        else:
+            errands.rest()
         if clock.errands_due:
             errands.send({"look": 1})
         clock.sign()

@@ -36,6 +36,7 @@ from coordinator.warden.clock.runner_watch import RunnerWatch
 logger = logging.getLogger(__name__)
 
 _WAKES = 64
+_LINGERS = 60.0  # seconds for which the errands stay after their last work: KEPT in functions/steps/node.lua
 _LONGEST = 200  # characters of a runner's failure, as its node shows it
 BRAKE = 0.95  # share of CPU or memory in use, above which a node gets jobs only after all that are less than half full
 
@@ -46,7 +47,7 @@ class Charge:
 
     `app`: where the errands import the Celery app from; `board`, `memory`: the folder and the descriptor of its board;
     `wakes`: the descriptor of the socket for its wake-ups; `settings`: all attributes of `Settings`, which the worker
-    has checked; the clock loads no pydantic.
+    has checked; the clock loads no pydantic. `plugins`: the app has some, which need the errands all the time.
     """
 
     node: str
@@ -60,6 +61,7 @@ class Charge:
     memory: int
     wakes: int
     settings: dict[str, Json]
+    plugins: bool = False
 
 
 class Clock:
@@ -78,7 +80,7 @@ class Clock:
         self.charge = charge
         self.changed: About = {}
         self.registered = False  # False: unknown, dead, or another living worker has the name
-        self.errands_due = False  # by the last beat
+        self.errands_due, self._errands_until = False, 0.0  # by the last beat; monotonic
         self._refused = False
         self._next_load = self._beaten = 0.0  # monotonic
         self._times: Times = {}  # as Redis has them
@@ -101,6 +103,10 @@ class Clock:
                     logger.info("revoke of %s: %s", job_id, error)
         self.changed.update(changes)
         self.charge.about.update(changes)
+
+    @property
+    def needs_errands(self) -> bool:
+        return self.charge.plugins or time.monotonic() < self._errands_until
 
     def step(self) -> None:
         """Beat, watch and sweep once. An error ends this step, not the clock."""
@@ -167,6 +173,8 @@ class Clock:
         if beat is None:
             return False
         self.errands_due, self.busy, self._swept, self._now = beat.errands, beat.busy, beat.swept, beat.now
+        if beat.errands:
+            self._errands_until = time.monotonic() + _LINGERS
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
         for wake in beat.bells:
             self._wake(wake)

@@ -28,6 +28,7 @@ class WakeReader(threading.Thread):
     def __init__(self, clock: Clock, wake: Callable[[bytes], object]) -> None:
         super().__init__(name="wake-reader", daemon=True)
         self._clock, self._wake = clock, wake
+        self._is_away = False  # Redis, which is logged once
 
     def run(self) -> None:
         store, charge = self._clock.store, self._clock.charge
@@ -39,8 +40,11 @@ class WakeReader(threading.Thread):
         try:
             if wake := pop(_PATIENCE):
                 self._wake(wake)
+            self._is_away = False
         except CoordinatorError as error:
-            logger.info("wake-ups of %s come later: %s", self._clock.charge.node, error)
+            if not self._is_away:
+                logger.info("wake-ups of %s come later: %s", self._clock.charge.node, error)
+            self._is_away = True
             time.sleep(_PAUSE)
         except Exception:
             logger.exception("wake-ups of %s", self._clock.charge.node)

@@ -1,7 +1,7 @@
 """The process of a node's errands, which its clock spawns: `python -m coordinator.warden.errands APP FD`.
 
-The first line of its standard input names the node and the clock; each further line wakes the
-duties. The process writes a byte to FD each second, and ends with the clock.
+The first line of its standard input names the node and the clock; each further line wakes the duties. The process
+writes a byte to FD each second, and ends with the clock.
 """
 
 from __future__ import annotations

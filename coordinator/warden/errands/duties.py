@@ -1,12 +1,12 @@
-"""The errands of a node: all work that may block or fail, in a process of its own that imports the app.
+"""The errands of an app: all work that may block or fail, in a process of a node that imports the app.
 
     results   sends results and links that no runner sent
     parked    looks at parked jobs, whether their sub-results have ended
     troubles  tells of jobs that failed, are held, or wait for long
     plugins   run the inbox, and whatever else an app adds
 
-The clock learns from its beat that results or parked jobs are due, and wakes the errands; idle errands ask Redis for
-nothing. Each duty has a thread, and calls `get_on` after each piece of work. While all of them do, the process sends
+The clock learns from its beat that its node is to do errands, and starts or wakes them; a minute after the last one it
+lets them end, unless the app has plugins. Each duty has a thread, and calls `get_on` after each piece of work. While all of them do, the process sends
 the clock signs of life; else the clock kills it and starts another.
 """
 
@@ -50,6 +50,7 @@ class Duty(StoppableThread):
         self._pause = pause
         self._got_on = time.monotonic()
         self._woken = threading.Event()
+        self._woken.set()  # somebody has started it since there is work
 
     def wake(self) -> None:
         self._woken.set()

@@ -188,7 +188,7 @@ def test_a_node_s_slot_without_a_job_and_a_job_on_a_dead_node_are_found(node: Pu
 def test_bells_that_a_node_with_room_does_not_answer_are_found(node: Puppet) -> None:
     rung, now = node.store.key("rung", "one"), node.store.now()
     node.store._client.zadd(rung, {f"{now - 60_000}-1": now, f"{now}-2": now})
-    told = "1 doorbells are not answered, the oldest for 60 s"
+    told = "1 wake-ups are not answered, the oldest for 60 s"
     assert said(node)["bell.overdue"].message == told
     node.store._client.hset(node.store.key("node", "one"), "failure", "OSError(24)")
     assert said(node)["bell.overdue"].message == f"{told}; the last runner there failed: OSError(24)"

@@ -59,7 +59,7 @@ def test_a_drained_node_says_by_whom_and_a_deaf_or_braked_one_so(node: Puppet, c
     assert "load 100%, memory 50%" in str(why)
     node.nodes.beat("one", "a", {"ending": "0", "failure": "OSError(24)"})
     (cause,) = (cause for cause in coordinator.why(node="one").causes if cause.code == "node.deaf")
-    assert cause.text.endswith("and is rung last; the last runner there failed: OSError(24)")
+    assert cause.text.endswith("and is woken last; the last runner there failed: OSError(24)")
 
 
 def test_a_node_that_is_gone_or_silent_says_so(node: Puppet, coordinator: Coordinator) -> None:

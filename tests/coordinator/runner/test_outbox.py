@@ -82,7 +82,7 @@ def test_an_end_waits_until_redis_tells_what_coalesced_into_the_job_and_holds_up
     monkeypatch.setattr(module, "send_many", sending)
     calls = SimpleNamespace(step=lambda *call: 1, read=read, key=lambda kind, name: f"{kind}:{name}")
     store = SimpleNamespace(
-        **vars(calls), looking=lambda *call: call, read_many=lambda calls: [[[[b""] * 2]]]
+        **vars(calls), looking=lambda *call: call, read_many=lambda calls: [[[b""] * 2]]
     )  # it coalesced: its record keeps no call
     outbox = Outbox(cast(Celery, SimpleNamespace(main="shop")), cast(Store, store))
     outbox.add(end_of("coalesced")._replace(coalesces=True), 1)

@@ -17,7 +17,7 @@ BACK = 20.0  # seconds on a busy machine; docs/failures.md says what it takes on
 
 def family(worker: Worker) -> set[int]:
     """The processes of a node."""
-    return {worker.pid, worker.warden().pid, worker.errands().pid, *(child.pid for child in worker.children())}
+    return {worker.pid, worker.warden().pid, *(child.pid for child in worker.children())}
 
 
 def ask(fleet: Fleet, first: int, seconds: float) -> list[str]:

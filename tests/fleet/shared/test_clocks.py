@@ -62,13 +62,15 @@ def test_clock_and_errands_outlive_what_their_whole_group_is_sent_and_are_replac
 
 @pytest.mark.parametrize("who", ["clock", "all"])
 def test_a_clock_that_stood_still_loses_no_living_job(fleet: Fleet, who: str) -> None:
-    """For longer than a lease. Alone: a job is claimed meanwhile. All: it goes on before the others."""
+    """For longer than a lease. Alone: a runner claims the next job meanwhile. All: it goes on before the others."""
     (worker,) = fleet.workers
     clock = worker.warden()
     others = [psutil.Process(worker.pid), *worker.children()] if who == "all" else []
+    fleet.coordinator.submit("ledger", fleet.shop.work.s("before", 1))
+    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6), job_id="long", max_losses=0)
+    fleet.begun("before")
     if who == "clock":
         clock.suspend()
-    fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6), job_id="long", max_losses=0)
     fleet.begun("long")
     for process in (*others, clock):
         process.suspend()

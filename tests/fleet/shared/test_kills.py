@@ -22,7 +22,7 @@ LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "pa
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "ended", "lane-runs", "samples", "tallies", "measures", "looked",
            "node:", "lost-nodes",
-           "serves:", "tasks:", "times:", "work:", "rung:", "declared")  # fmt: skip
+           "serves:", "tasks:", "times:", "work:", "rung:", "declared", "errands:", "waits")  # fmt: skip
 BODY = ["job begin", "job end"]
 
 

@@ -1,5 +1,7 @@
 -- Nodes: their wardens register them, send heartbeats, and remove them.
 
+local KEPT, HELP, WAITS = 60000, 4000, 30000 -- ms; KEPT: warden/clock/clock.py
+
 -- node_register: registers a node and what it serves; jobs that wait for such a node wake it.
 -- args node incarnation ttl about serves tasks
 --   about: JSON object, fields of node:<name>, among them app, capacity, ordinary, load; serves: JSON list of
@@ -62,12 +64,39 @@ local function ring_again(c, node)
   return overdue
 end
 
--- 1 if a result is owed, a parked job is due for a look, or somebody is to be told of trouble.
-local function are_errands_due(c, app)
-  for _, kind in ipairs({'unsent:', 'parked:', 'troubles:'}) do
-    if redis.call('ZCOUNT', c.P .. kind .. app, '-inf', c.now) > 0 then return 1 end
+-- True if jobs have waited at each beat for half a minute, and nobody has looked for as long how long they do.
+local function waits_unseen(c)
+  local waits, since = c.P .. 'waits', redis.call('GET', c.P .. 'waits')
+  if redis.call('EXISTS', c.P .. 'ready-by-task', c.P .. 'contended', c.P .. 'paused') == 0 then
+    if since then redis.call('DEL', waits) end
+    return false
   end
-  return 0
+  if not since then redis.call('SET', waits, c.now_text) end
+  return since and c.now - (tonumber(since) or 0) >= WAITS and redis.call('EXISTS', c.P .. 'looked') == 0
+end
+
+-- When the oldest errand of an app was due: a result is owed, a parked job is to be looked at, somebody is to be told of
+-- trouble, or jobs wait. nil: none is.
+local function due_since(c, app)
+  local waits, since = waits_unseen(c)
+  for _, kind in ipairs({'unsent:', 'parked:', 'troubles:'}) do
+    local at = tonumber(redis.call('ZRANGE', c.P .. kind .. app, 0, 0, 'WITHSCORES')[2])
+    if at and at <= c.now and at < (since or math.huge) then since = at end
+  end
+  return since or waits and c.now
+end
+
+-- 1 if this node is to do errands of its app. One node of the fleet does, for as long as there are some and for KEPT
+-- after that; one more after each HELP for which the oldest errand has waited.
+local function are_errands_due(c, app, node)
+  local since, name = due_since(c, app), c.P .. 'errands:' .. app
+  if not since then return 0 end
+  redis.call('ZREMRANGEBYSCORE', name, '-inf', c.now)
+  local others = redis.call('ZCARD', name)
+  if others > (c.now - since) / HELP and not redis.call('ZSCORE', name, node) then return 0 end
+  redis.call('ZADD', name, c.now + KEPT, node)
+  redis.call('PEXPIRE', name, KEPT)
+  return 1
 end
 
 -- Adds what the node's jobs took, unless it was added before and the reply was lost.
@@ -103,7 +132,7 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   if deaf then redis.call('HSET', name, 'deaf', 1) end
   doorbells.rescore(c, node)
   local closing = redis.call('HGET', name, 'closing')
-  local due = are_errands_due(c, redis.call('HGET', name, 'app') or '')
+  local due = are_errands_due(c, redis.call('HGET', name, 'app') or '', node)
   local swept = c.now - (tonumber(redis.call('HGET', c.P .. 'swept', 'last')) or 0)
   local busy = redis.call('HLEN', c.P .. 'work:' .. node)
   return {'alive', overdue, closing and c.now - (tonumber(closing) or c.now) or -1, due, busy, swept, c.now}

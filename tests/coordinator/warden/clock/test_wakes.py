@@ -1,36 +1,130 @@
-"""The way of a wake-up from the list of a node through its clock: neither Redis nor the worker holds it up for long."""
+"""The way of a wake-up from Redis into the socket of the worker."""
 
+import logging
+import queue
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+import pytest
+
+from coordinator.warden.clock.clock import Clock
 from coordinator.warden.clock.wakes import WakeReader, wake_worker
 from tests.coordinator.warden.clock.test_clock import clock_of
+from tests.harness.hand_node import Puppet
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
+
+LAST = b"last"
 
 
-def test_the_clock_waits_for_wake_ups_again_once_redis_is_back(own_redis: RedisServer, prefix: str) -> None:
-    woken = list[bytes]()
-    clock = clock_of(own_redis, prefix, timeout=0.5)
-    reader, key = WakeReader(clock, woken.append), clock.store.key("wakes", "a", "one")
-    with clock.store.pop(key) as pop, own_redis.client() as client:
-        client.rpush(key, "1-1")
-        reader._pass_on(pop)
+class Woken:
+    """What a reader passes on. `errors`: those that it meets first."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self._wakes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def wake(self, wake: bytes) -> None:
+        if wake == LAST:
+            raise SystemExit
+        if self._errors:
+            raise self._errors.pop(0)
+        self._wakes.put(wake)
+
+    def next(self) -> bytes:
+        return self._wakes.get(timeout=20)
+
+
+class Ending(WakeReader):
+    """One that ends with the last wake-up."""
+
+    def run(self) -> None:
+        with suppress(SystemExit):
+            super().run()
+
+
+def push(clock: Clock, wake: bytes) -> None:
+    charge = clock.charge
+    clock.store._client.rpush(clock.store.key("wakes", charge.incarnation, charge.node), wake)
+
+
+@contextmanager
+def reading(clock: Clock, *errors: Exception) -> Iterator[Woken]:
+    woken = Woken(*errors)
+    reader = Ending(clock, woken.wake)
+    reader.start()
+    yield woken
+    push(clock, LAST)
+    reader.join(20)
+    assert not reader.is_alive()
+
+
+def test_wake_ups_are_passed_on_in_their_order(redis_server: RedisServer, prefix: str) -> None:
+    clock = clock_of(redis_server, prefix)
+    node = Puppet(clock.store)
+    clock.step()
+    with reading(clock) as woken:
+        node.submit("a")
+        node.submit("b")
+        assert [woken.next().decode() for _ in range(2)] == node.rung()
+    node.order()
+
+
+def test_wake_ups_are_passed_on_again_after_redis_was_away(
+    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = clock_of(own_redis, "own", timeout=1)
+    with caplog.at_level(logging.INFO), reading(clock) as woken:
+        push(clock, b"1-1")
+        assert woken.next() == b"1-1"
         own_redis.kill()
-        reader._pass_on(pop)
+        wait_until(lambda: "wake-ups of one come later" in caplog.text)
         own_redis.start()
-        client.rpush(key, "1-2")
-        while woken == [b"1-1"]:
-            reader._pass_on(pop)
-    assert woken == [b"1-1", b"1-2"]
+        push(clock, b"1-2")
+        assert woken.next() == b"1-2"
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
-def test_a_worker_that_does_not_read_its_wake_ups_holds_up_no_clock() -> None:
-    ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-        waking = threading.Thread(target=lambda: [wake_worker(other, b"1-1") for _ in range(1000)], daemon=True)
-        waking.start()
-        waking.join(20)
-        assert not waking.is_alive()
-        wake_worker(other, 1_000_000 * b"9")
-        assert ours.recv(10) == b"1-1"
+def test_wake_ups_are_passed_on_after_an_error(
+    redis_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = clock_of(redis_server, prefix)
+    with reading(clock, ValueError("no socket")) as woken:
+        push(clock, b"1-1")
+        push(clock, b"1-2")
+        assert woken.next() == b"1-2"
+    assert "no socket" in caplog.text
+
+
+def test_a_worker_that_reads_nothing_never_holds_up_its_clock() -> None:
+    ours, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    most = 100_000
+
+    def fill() -> None:
+        for number in range(most):
+            wake_worker(ours, b"%d-1" % number)
+
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()
+    filling.join(20)
+    assert not filling.is_alive(), "it waits for the worker"
+    workers.setblocking(False)
+    read = 0
+    with suppress(BlockingIOError):
+        while workers.recv(255):
+            read += 1
+    assert 0 < read < most
+    wake_worker(ours, b"next")
+    assert workers.recv(255) == b"next"
+    for end in (ours, workers):
+        end.close()
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the clock's", "the worker's"])
+def test_an_end_of_the_socket_that_is_closed_disturbs_no_clock(which: int) -> None:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ends[which].close()
+    wake_worker(ends[0], b"1-1")
+    ends[1 - which].close()
