@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -222,8 +223,11 @@ def test_a_recording_that_was_saved_is_the_same(whole: Recording, tmp_path: Path
 @pytest.mark.parametrize("command", ["hold", "replay"])
 def test_what_is_no_recording_is_refused_in_a_sentence(command: str, tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text("{}")
-    told = CliRunner().invoke(cli, [command, str(tmp_path / "history.json")])
-    assert (told.exit_code, "is no recording of steps, as a seed leaves it" in told.output) == (1, True)
+    with lzma.open(tmp_path / "older.json.xz", "wt") as file:  # a step had one field more
+        json.dump({"logs": {"log": [[None] * (len(Step._fields) + 1)]}, "looks": []}, file)
+    for name in ("history.json", "older.json.xz"):
+        told = CliRunner().invoke(cli, [command, str(tmp_path / name)])
+        assert (told.exit_code, "is no recording of steps, as a seed leaves it" in told.output) == (1, True)
 
 
 def test_a_replay_until_a_state_that_nobody_made_is_refused(whole: Recording, tmp_path: Path) -> None:
@@ -270,6 +274,16 @@ def test_a_node_that_ends_and_is_registered_again_gets_nothing(begun: Callable[[
     about: Any = {"app": "shop", "capacity": 4, "ordinary": 0, "load": 0, "ending": 1}
     course.node.nodes.register("one", "a", about, ["app shop", "queue celery"], ["shop.work"])
     assert course.node.take(bell=course.bell()) is None
+    assert wrong(course.end()) == []
+
+
+def test_a_wake_up_that_no_step_sent_gets_nothing(begun: Callable[[], Course]) -> None:
+    course = begun()
+    course.node.up()
+    course.node.submit("a", job_id="j")
+    for number, bell in enumerate(("{rubbish", "9" * 300, "²-1", "1-1")):
+        assert course.step("runner_take", "one", "a", f"r{number}", bell, f"t{number}", TTL) is None
+    assert course.take().id == "j"
     assert wrong(course.end()) == []
 
 
