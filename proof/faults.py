@@ -744,6 +744,34 @@ IMAGINED = [
         "once Redis was away, the clock waits for no wake-up any more, and each takes two seconds",
     ),
     Fault(
+        "each-node-does-the-errands", "", "coordinator/store/functions/steps/node.lua",
+        "  if others > (c.now - since) / HELP and not redis.call('ZSCORE', name, node) then return 0 end\n", "",
+        "tests/coordinator/warden/clock/test_errands_on_demand.py::"
+        "test_one_node_does_what_is_due_and_one_more_helps_for_each_four_seconds_that_it_has_waited",
+        "each node of a fleet imports its app anew for a result that is owed",
+    ),
+    Fault(
+        "no-node-helps-with-errands", "", "coordinator/store/functions/steps/node.lua",
+        "others > (c.now - since) / HELP", "others > 0",
+        "tests/coordinator/warden/clock/test_errands_on_demand.py::"
+        "test_one_node_does_what_is_due_and_one_more_helps_for_each_four_seconds_that_it_has_waited",
+        "the node that did the errands is gone, and for a minute nobody does them",
+    ),
+    Fault(
+        "nobody-looks-at-what-waits", "", "coordinator/store/functions/steps/node.lua",
+        "  return since or waits and c.now\n", "  return since\n",
+        "tests/coordinator/warden/clock/test_errands_on_demand.py::"
+        "test_that_jobs_wait_is_due_after_half_a_minute_unless_somebody_has_looked_or_none_waited_in_between",
+        "in a fleet without owed results nobody is told of jobs that wait for long",
+    ),
+    Fault(
+        "errands-stay-for-ever", "", "coordinator/warden/clock/__main__.py",
+        "            errands.rest()\n", "            pass\n",
+        "tests/coordinator/warden/clock/test_errands_on_demand.py::"
+        "test_the_errands_begin_once_they_are_needed_and_end_once_they_are_not",
+        "the second copy of the app stays beside each worker that once had an errand",
+    ),
+    Fault(
         "a-worker-holds-up-its-clock", "", "coordinator/warden/clock/wakes.py", ", socket.MSG_DONTWAIT", "",
         "tests/coordinator/warden/clock/test_wakes.py::test_a_worker_that_reads_nothing_never_holds_up_its_clock",
         "a worker that stands still, and so reads no wake-ups, keeps its clock from beating",
