@@ -30,7 +30,7 @@ URL = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379")
 
 WITH_RESULTS = bool(os.environ.get("BENCH_RESULTS"))
 
-app = Celery("bench", broker=f"{URL}/1", backend=f"{URL}/3" if WITH_RESULTS else None)
+app = Celery("bench", broker=os.environ.get("BENCH_BROKER", f"{URL}/1"), backend=f"{URL}/3" if WITH_RESULTS else None)
 app.conf.update(task_ignore_result=not WITH_RESULTS, coordinator_url=f"{URL}/0")
 coordinator = Coordinator(app)
 counter = redis.Redis.from_url(f"{URL}/2")

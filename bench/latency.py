@@ -2,10 +2,11 @@
 start of the next one on a hot key?
 
 One worker of two processes, as users start it. Each task notes when it was sent, began and ended, by the machine's
-monotonic clock.
+monotonic clock. With `--elsewhere` the broker is another Redis. `plain`: a client without the app.
 """
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,16 +16,18 @@ from typing import Any
 
 from bench import amount
 from bench.servers import redis_server, worker
+from coordinator import Coordinator
 
 LONE, HOT, PAUSE = amount((400, 5_000, 0.03), (2, 5, 0.0))
 
 
 def main() -> None:
-    with redis_server("--appendonly", "yes") as url, tempfile.NamedTemporaryFile() as marks:
-        os.environ |= {"BENCH_REDIS": url, "BENCH_MARKS": marks.name}
+    with redis_server("--appendonly", "yes") as url, redis_server() as other, tempfile.NamedTemporaryFile() as marks:
+        broker = f"{other if '--elsewhere' in sys.argv else url}/1"
+        os.environ |= {"BENCH_REDIS": url, "BENCH_MARKS": marks.name, "BENCH_BROKER": broker}
         from bench import app as bench  # the module reads the addresses of this run
 
-        path = Path(marks.name)
+        path, plain = Path(marks.name), Coordinator(url=f"{url}/0")
         with worker(url):
             for _ in range(20):  # both processes have what they need
                 bench.stamp.delay(0.0)
@@ -33,6 +36,7 @@ def main() -> None:
             ways: dict[str, Callable[[float], object]] = {
                 "raw": bench.stamp.delay,
                 "keyed": lambda now: bench.coordinator.submit("key", bench.stamp.s(now)),
+                "plain": lambda now: plain.submit("key", {"task": "bench.app.stamp", "args": [now]}),
             }
             spans = [began - sent for sent, began, _ in lone(path, [*ways.values()])]
             for place, name in enumerate(ways):

@@ -9,16 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from proof.harms import (
-    delay_and_double_wake_ups,
-    leave_an_old_master_serving,
-    lose_wake_ups,
-    miss_the_replicas_of_redis,
-)
-from proof.world import World
-from tests.harness.redis import RedisServer
+from proof.harms import leave_an_old_master_serving, miss_the_replicas_of_redis
 from tests.harness.sentinel import Sentinels
-from tests.harness.waiting import wait_until
 
 CHANCE = Random(1)
 
@@ -50,28 +42,3 @@ def test_a_redis_that_misses_its_replicas_refuses_writes_until_it_sees_them(worl
             client.set("key", 1)
         next(harm)
         assert client.set("key", 1)
-
-
-class Waking(World):
-    """A world of one list."""
-
-    def __init__(self, store: RedisServer) -> None:
-        self._store, self.sentinels = store, None
-
-    def wakes(self) -> list[str]:
-        return ["wakes:a:one"]
-
-
-@pytest.mark.parametrize(("harm", "left"), [(lose_wake_ups, []), (delay_and_double_wake_ups, ["1-1", "1-1"])])
-def test_a_rival_takes_wake_ups_and_loses_them_or_brings_each_twice(
-    harm: Any, left: list[str], own_redis: RedisServer
-) -> None:
-    with own_redis.client() as client:
-        harming = harm(Waking(own_redis), CHANCE)
-        next(harming)
-        wait_until(lambda: client.info("clients")["blocked_clients"], 10)
-        client.rpush("wakes:a:one", "1-1")
-        assert not client.exists("wakes:a:one")
-        assert next(harming, None) is None
-        assert client.lrange("wakes:a:one", 0, -1) == left
-        assert client.ttl("wakes:a:one") != -1, "it ends by itself"

@@ -86,19 +86,23 @@ def test_of_a_late_writer_nothing_arrives_whichever_entries_it_and_its_successor
 
 
 def test_of_writers_that_race_each_change_is_kept(slapd: SlapdServer, directory: Directory, river: State) -> None:
-    """Each adds what it has to the description, as a merge would; a conflict is read again."""
+    """Each adds what it has to the description, as a merge would; a conflict is read again, and so is a member that
+    changed at each look.
+    """
 
     def add(letter: str) -> None:
         with Directory(slapd.settings()) as client:
             for _ in range(10):
                 while True:
-                    base = read(client)
-                    text = base.listed.member.description + letter
                     try:
+                        base = read(client)
+                        text = base.listed.member.description + letter
                         client.write(ID, base, base.listed.member.model_copy(update={"description": text}), True)
                         break
                     except LdapConflict:
                         continue
+                    except LdapRefused as error:
+                        assert "it kept changing" in str(error)
 
     in_threads(add, "XYZ")
     found = read(directory)

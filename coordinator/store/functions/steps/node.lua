@@ -75,8 +75,8 @@ local function waits_unseen(c)
   return since and c.now - (tonumber(since) or 0) >= WAITS and redis.call('EXISTS', c.P .. 'looked') == 0
 end
 
--- When the oldest errand of an app was due: a result is owed, a parked job is to be looked at, somebody is to be told of
--- trouble, or jobs wait. nil: none is.
+-- When the oldest errand of an app was due: a result is owed, a parked job is to be looked at, somebody is to be told
+-- of trouble, or jobs wait. nil: none is.
 local function due_since(c, app)
   local waits, since = waits_unseen(c)
   for _, kind in ipairs({'unsent:', 'parked:', 'troubles:'}) do
