@@ -28,12 +28,13 @@ NO_CLUSTER ?= /etc/postgresql-common/createcluster.d/celery-coordinator.conf
 NEW_SERVER := (Redis server v=([7-9]|[1-9][0-9]+)\.|(Valkey s|S)erver v=(7\.[2-9]|([89]|[1-9][0-9]+)\.))
 # The judges, TLC, Celery alone beside this library, and then as many seeds as fit.
 PROOF := planted spec 'peers --only plain --only celery-coordinator' '--minutes 25'
-TYPED := $(wildcard coordinator tasks examples/batches examples/demo proof)
+TYPED := $(wildcard coordinator tasks examples/batches examples/demo generate proof)
 
 # Python keeps what it compiled, whatever the environment says: the tests start a thousand processes of it.
 test test-quick proof matrix check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test test-quick check docs pictures bench dataone proof matrix release system system-ready lock clean
+.PHONY: help run test test-quick check docs generated pictures bench dataone proof matrix release system \
+	system-ready lock clean
 
 help: ## print these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,11 +56,14 @@ check: $(INSTALLED) ## ruff, mypy --strict and the floors
 
 docs: $(INSTALLED) ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
-	@$(BIN)/python docs/check_site.py build/site
+	@$(BIN)/python generate/check_site.py build/site
 	@echo "build/site/index.html is the documentation."
 
+generated: $(INSTALLED) ## the pages and pictures of docs that are made from the code
+	@$(BIN)/python -m generate $(ARGS)
+
 pictures: $(INSTALLED) system-ready ## screenshots of the dashboard over a busy fleet, in docs/screens
-	@$(BIN)/python docs/make_screenshots.py
+	@$(BIN)/python -m generate.screenshots
 
 bench: $(INSTALLED) system-ready $(LDAP) ## figures beside peers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)

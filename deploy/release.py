@@ -148,7 +148,7 @@ def try_wheel() -> str:
 
 def build_docs() -> str:
     run(sys.executable, "-m", "mkdocs", "build", "--strict", NO_MKDOCS_2_WARNING="1")
-    return run(sys.executable, "docs/check_site.py", "build/site").strip() or "build/site"
+    return run(sys.executable, "generate/check_site.py", "build/site").strip() or "build/site"
 
 
 def check_licences() -> str:

@@ -64,7 +64,8 @@ MOST_ANY = 85
 LIBRARY = sorted((ROOT / "coordinator").rglob("*.py"))
 SERVICE = sorted([*(ROOT / "tasks").rglob("*.py"), *ROOT.glob("beat_schedule.py")])
 LUA = sorted(path for tree in ("coordinator", "tasks") for path in (ROOT / tree).rglob("*.lua"))
-REST = sorted(path for folder in ("tests", "proof", "bench", "examples") for path in (ROOT / folder).rglob("*.py"))
+REST_FOLDERS = ("tests", "proof", "bench", "examples", "generate")
+REST = sorted(path for folder in REST_FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
 def named(path: Path) -> str:

@@ -122,12 +122,6 @@ def test_messages_that_a_page_pushes_are_taken(redis_server: RedisServer) -> Non
         broker.delete("coordinator.refresh")
 
 
-def test_the_page_of_commands_is_as_generated(tmp_path: Path) -> None:
-    code = "import runpy; print(runpy.run_path('docs/make_commands.py')['page'](), end='')"
-    done = python(["-c", code], ROOT, environment(TASKS_DATA_DIR=str(tmp_path)))
-    assert done.stdout == (ROOT / "docs" / "commands.md").read_text(), f"python docs/make_commands.py{done.stderr}"
-
-
 def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> None:
     """A new command that wants no reason stands in this list."""
     look = "actions, catalog, components, doctor, grabs, grabs show, items, items orphans, items show, job, jobs, lane"

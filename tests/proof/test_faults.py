@@ -7,7 +7,7 @@ import pytest
 from proof.faults import FAULTS, IMAGINED, Fault
 from proof.mutants import SURVIVES, cases, rows
 from proof.planting import ROOT, without_its_guard
-from proof.sceptic import DOCS, filled
+from proof.sceptic import DOCS
 from tests.harness.each import each
 
 READING = "tests/proof/test_checkers.py::test_a_history_is_kept_and_read_as_it_was"
@@ -41,8 +41,3 @@ def test_a_fault_is_seen_where_its_test_fails_for_it_alone(new: str, seen: bool)
 def test_each_mutant_and_fault_has_a_row_of_the_run_that_killed_it_and_each_row_is_of_one() -> None:
     assert {row.about for row in rows()} == {case.about for case in cases()}, "run python -m proof mutants --new"
     assert not [row for row in rows() if SURVIVES in row.killed or not row.killed.strip(" |")]
-
-
-def test_the_page_says_what_the_tables_and_the_list_of_seeds_say() -> None:
-    page = (DOCS / "proof.md").read_text()
-    assert page == filled(page), "run python -m proof page"

@@ -1,4 +1,4 @@
-"""Write docs/demo.svg, a recording of the demo on a terminal: python docs/make_recording.py [SECONDS]
+"""Write docs/demo.svg, a recording of the demo on a terminal: python -m generate.recording [SECONDS]
 
 The demo runs for real. A screen that differs from the one before is a frame; a long pause becomes a short one.
 """

@@ -1,11 +1,10 @@
-"""Write docs/commands.md from the commands themselves: python docs/make_commands.py"""
+"""docs/commands.md, from the commands themselves."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import click
 
@@ -14,12 +13,10 @@ from coordinator.cli.later import whole
 from coordinator.cli.main import cli
 from tasks.app import coordinator
 
-PAGE = Path(__file__).parent / "commands.md"
-
 HEAD = """\
 # Commands
 
-`python docs/make_commands.py` writes this page from the commands' own help, which
+`make generated` writes this page from the commands' own help, which
 `coordinator COMMAND --help` shows, too.
 
 `coordinator` takes the app as Celery does (`-A shop`), else from `COORDINATOR_APP`, else from the current folder's
@@ -45,10 +42,6 @@ commands and options; zsh and fish have `zsh_source` and `fish_source`.
 """
 LIBRARY = "The library's commands, for any app:"
 SERVICE = "The commands of the service, in its checkout or image, or with `-A tasks`:"
-
-
-def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
 
 
 def page() -> str:
@@ -96,7 +89,3 @@ def _text(said: str) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The app of which docs/make_screenshots.py makes pictures: a shop whose fleet is busy."""
+"""The app of which generate/screenshots.py makes pictures: a shop whose fleet is busy."""
 
 import os
 import random
@@ -12,13 +12,13 @@ app = Celery("shop", broker=os.environ["SHOP_BROKER"])
 coordinator = Coordinator(app)
 
 
-@app.task
+@app.task(name="shop.ship")
 def ship(order: int, carrier: str = "post") -> str:
     time.sleep(random.uniform(0.05, 0.4))
     return f"{order} by {carrier}"
 
 
-@app.task
+@app.task(name="shop.charge")
 def charge(order: int) -> str:
     time.sleep(random.uniform(0.02, 0.2))
     if order % 17 == 0:
@@ -26,7 +26,7 @@ def charge(order: int) -> str:
     return f"charged {order}"
 
 
-@app.task
+@app.task(name="shop.count")
 def count(shelf: str, items: int = 400) -> int:
     job = current_job()
     for done in range(items):
@@ -36,6 +36,6 @@ def count(shelf: str, items: int = 400) -> int:
     return items
 
 
-@app.task
+@app.task(name="shop.print_label")
 def print_label(order: int) -> int:
     return order

@@ -1,4 +1,4 @@
-"""Refuse a built site that fetches from another host: python docs/check_site.py FOLDER"""
+"""Refuse a built site that fetches from another host: python generate/check_site.py FOLDER"""
 
 from __future__ import annotations
 

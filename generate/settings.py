@@ -1,8 +1,7 @@
-"""Write docs/settings.md from the fields of both settings: python docs/make_settings.py"""
+"""docs/settings.md, from the fields of both settings."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from annotated_types import Ge, Gt, Le
@@ -13,7 +12,6 @@ from coordinator import Settings
 from tasks.settings import Access
 from tasks.settings import Settings as ServiceSettings
 
-PAGE = Path(__file__).parent / "settings.md"
 # Defaults that a machine makes.
 MADE = {
     "replica_dir": "`~/.local/state/celery-coordinator`",
@@ -26,7 +24,7 @@ BIG = (("MiB", 1024 * 1024), ("KiB", 1024))
 HEAD = """\
 # Settings
 
-`python docs/make_settings.py` writes this page from the fields of `coordinator/settings.py` and `tasks/settings.py`.
+`make generated` writes this page from the fields of `coordinator/settings.py` and `tasks/settings.py`.
 All times are seconds, all sizes are bytes. The [glossary](glossary.md) explains the words.
 
 ## The library
@@ -59,10 +57,6 @@ The file that `TASKS_ACCESS` names has one table for each member's id, and one n
 have these names; [operations.md](operations.md#how-does-a-node-reach-a-member) shows an example.
 
 """
-
-
-def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
 
 
 def page() -> str:
@@ -121,7 +115,3 @@ def allowed(field: FieldInfo) -> str:
         elif pattern := getattr(bound, "pattern", None):
             said.append(f"`{pattern}`")
     return ", ".join(said) or "any"
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,10 @@
-"""Write the pictures of the docs: python docs/make_pictures.py"""
+"""The drawn pictures of docs/, as SVG."""
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-DOCS = Path(__file__).parent
-Drawing: Any = runpy.run_path(str(DOCS / "drawing.py"))["Drawing"]
-
-
-def main() -> None:
-    for name, picture in PICTURES.items():
-        (DOCS / name).write_text(picture(), encoding="utf-8")
+from generate.drawing import Drawing
 
 
 def fleet() -> str:
@@ -40,7 +31,7 @@ def fleet() -> str:
     to.arrow((656, 180), (512, 180), label="renew leases, sweep", at=(576, 198))
     to.arrow((512, 324), (638, 324))
     to.arrow((640, 344), (512, 344))
-    return str(to.svg())
+    return to.svg()
 
 
 def paused() -> str:
@@ -64,21 +55,13 @@ def paused() -> str:
     to.arrow((591, 260), (591, 308), label="write, fence 34", at=(583, 290), start="end")
     to.arrow((755, 80), (755, 308), label="write, fence 33", at=(763, 112), start="start")
     to.text(880, 376, "time", start="end")
-    return str(to.svg())
+    return to.svg()
 
 
 def states() -> str:
     """The states of a job, and the ways between them."""
     to = Drawing(960, 500, "The states of a job")
-    for name, x, y in (
-        ("collected", 36, 60), ("scheduled", 36, 150), ("waiting", 220, 105), ("ready", 390, 105),
-        ("running", 570, 105), ("parked", 570, 22), ("retrying", 330, 258), ("held", 480, 258),
-        ("rolling_back", 610, 340),
-    ):  # fmt: skip
-        to.box(x, y, 116, 42, name)
-    to.box(812, 105, 116, 42, "succeeded", kind="good")
-    for row, name in enumerate(("failed", "rolled_back", "double_fault", "cancelled", "expired")):
-        to.box(812, 216 + 48 * row, 116, 38, name, kind="bad")
+    _boxes_of_states(to)
     to.arrow((278, 20), (278, 103), label="submit", at=(284, 34), start="start")
     to.arrow((152, 81), (218, 116), label="flushed", at=(196, 86))
     to.arrow((152, 171), (218, 138), label="its time\nhas come", at=(160, 196), start="start")
@@ -99,20 +82,23 @@ def states() -> str:
     for row in range(1, 5):
         to.arrow((726, 361), (810, 235 + 48 * row))
     to.frame(796, 178, 150, 282, "ended badly")
-    to.arrow(
-        (796, 440),
-        (278, 440),
-        (278, 149),
-        label="retried by an operator: in line again, under its own id",
-        at=(540, 432),
-    )
-    to.text(
-        36,
-        482,
-        "Any job that is not over may be cancelled or expire. A parked job goes on as one that ran.",
-        start="start",
-    )
-    return str(to.svg())
+    again = "retried by an operator: in line again, under its own id"
+    to.arrow((796, 440), (278, 440), (278, 149), label=again, at=(540, 432))
+    note = "Any job that is not over may be cancelled or expire. A parked job goes on as one that ran."
+    to.text(36, 482, note, start="start")
+    return to.svg()
+
+
+def _boxes_of_states(to: Drawing) -> None:
+    for name, x, y in (
+        ("collected", 36, 60), ("scheduled", 36, 150), ("waiting", 220, 105), ("ready", 390, 105),
+        ("running", 570, 105), ("parked", 570, 22), ("retrying", 330, 258), ("held", 480, 258),
+        ("rolling_back", 610, 340),
+    ):  # fmt: skip
+        to.box(x, y, 116, 42, name)
+    to.box(812, 105, 116, 42, "succeeded", kind="good")
+    for row, name in enumerate(("failed", "rolled_back", "double_fault", "cancelled", "expired")):
+        to.box(812, 216 + 48 * row, 116, 38, name, kind="bad")
 
 
 def pipeline() -> str:
@@ -133,7 +119,7 @@ def pipeline() -> str:
     ):  # fmt: skip
         to.arrow(*points)
     to.curve((266, 62), (430, 8), (600, 62))
-    return str(to.svg())
+    return to.svg()
 
 
 PICTURES: dict[str, Callable[[], str]] = {
@@ -142,6 +128,3 @@ PICTURES: dict[str, Callable[[], str]] = {
     "pipeline.svg": pipeline,
     "states.svg": states,
 }
-
-if __name__ == "__main__":
-    main()

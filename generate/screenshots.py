@@ -31,9 +31,9 @@ STOCK, LABEL = "stock/shelf-7", "order/1031"
 
 
 @contextmanager
-def running(*commands: list[str], folder: Path = ROOT, env: Mapping[str, str] | None = None) -> Iterator[None]:
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = [subprocess.Popen(command, cwd=folder, env=env, **quiet) for command in commands]
+def running(*commands: list[str], env: Mapping[str, str] | None = None) -> Iterator[None]:
+    no = subprocess.DEVNULL
+    started = [subprocess.Popen(command, cwd=ROOT, env=env, stdout=no, stderr=no) for command in commands]
     try:
         yield
     finally:
@@ -99,17 +99,16 @@ def the_service(name: str, has: str, *options: str) -> None:
 def the_shop() -> None:
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(folder) as redis:
         os.environ |= {"SHOP_BROKER": redis.url.removesuffix("/0") + "/1", "COORDINATOR_URL": redis.url}
-        sys.path.insert(0, str(ROOT / "docs"))
         port = str(free_port())
-        celery = [sys.executable, "-m", "celery", "-A", "busy_shop", "worker", "-c", "3"]
-        dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "busy_shop", "dashboard", "--port", port]
+        celery = [sys.executable, "-m", "celery", "-A", "generate.busy_shop", "worker", "-c", "3"]
+        dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "generate.busy_shop", "dashboard", "--port", port]
         commands = [*celery, "-n", "n1@alpha"], [*celery, "-n", "n2@beta"], [*dashboard, "--token", TOKEN]
-        with running(*commands, folder=ROOT / "docs"):
+        with running(*commands):
             photograph(f"http://127.0.0.1:{port}")
 
 
 def photograph(site: str) -> None:
-    import busy_shop as shop
+    from generate import busy_shop as shop  # it reads the environment
 
     coordinator = shop.coordinator
     while len(coordinator.nodes()) < 2:
@@ -142,4 +141,5 @@ def photograph(site: str) -> None:
         coordinator.cancel(job_id, why="the pictures are made")
 
 
-main()
+if __name__ == "__main__":
+    main()

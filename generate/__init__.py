@@ -1,0 +1,1 @@
+"""What makes pages and pictures of docs/, and what its site needs."""
