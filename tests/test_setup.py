@@ -27,6 +27,7 @@ OF_A_FOLDER = {
 }  # of an extra, or of those who use it
 TARGETS = (
     "run",
+    "test-core",
     "test",
     "test-quick",
     "check",
@@ -209,8 +210,8 @@ def test_versions_are_pinned_with_hashes_and_no_address_is_named(name: str, leas
         assert "--hash=sha256:" in one, one
 
 
-def test_the_demo_and_the_checks_need_neither_a_compiler_nor_ldap() -> None:
-    light = ("run", "check", "docs", "generated")
+def test_the_demo_the_checks_and_the_tests_of_the_heart_need_neither_a_compiler_nor_ldap() -> None:
+    light = ("run", "check", "docs", "generated", "test-core")
     for target, wanted in (*((one, False) for one in light), ("test", True), ("test-quick", True)):
         planned = make("-n", target, "CI=").stdout
         assert ("requirements-ldap.txt" in planned) is wanted

@@ -1,18 +1,12 @@
 """The atomic steps: their headers say what they take, and each may be asked again after a lost reply."""
 
 import re
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from coordinator.fleet.nodes import Beat
-from coordinator.store.library import Library, current
-from tasks.documents import library as documents
 from tasks.documents.library import text_of
 from tests.harness.each import each
 from tests.harness.functions import ALL, NAMES, RULES, STEPS, Step, code, tables_in
@@ -109,18 +103,6 @@ def test_python_names_the_steps_that_there_are() -> None:
     text = "\n".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
     named = set(re.findall(r"(?:\bstep|\bstep_many|\blook|\blooking|_insist|_acted)\(\s*\"(\w+)\"", text))
     assert named == NAMES
-
-
-@pytest.mark.parametrize("library", [current(), documents.current()], ids=["coordinator", "documents"])
-def test_the_linter_finds_nothing(library: Library, tmp_path: Path) -> None:
-    linter = shutil.which("luacheck")
-    assert linter, "no luacheck on the PATH: make system"
-    (tmp_path / "library.lua").write_text(library.text.partition("\n")[2])
-    given = ["--std", "lua51", "--read-globals", "redis", "cjson", "--max-line-length", "120", "--no-color"]
-    if library is not current():  # it needs few of the rules
-        given += ["--ignore", *(f"211/{rule}" for rule in RULES)]
-    done = subprocess.run([linter, "library.lua", *given], cwd=tmp_path, capture_output=True, text=True)
-    assert not done.returncode, done.stdout
 
 
 def test_a_node_may_say_twice_who_it_is_and_that_it_leaves(node: Puppet) -> None:
