@@ -134,7 +134,9 @@ function base.guarded(id, act)
   local good, why = pcall(act)
   if good then return true end
   local text = tostring(why.err or why)
-  if string.find(text, 'user executing the script', 1, true) then error(text) end
+  for _, refusal in ipairs({'ACL failure', 'user executing the script'}) do -- the second is Redis 7.0's
+    if string.find(text, refusal, 1, true) then error(text) end
+  end
   redis.warn('job ' .. id .. ': ' .. text)
   return false
 end
