@@ -12,6 +12,7 @@ from tests.harness.tls import Certificates
 from tests.harness.waiting import wait_until
 
 
+@pytest.mark.tls
 def test_a_store_follows_its_slot_behind_a_password_and_tls(tmp_path: Path, redis_server: RedisServer) -> None:
     with Cluster(tmp_path / "cluster", "t", "of-all", Certificates(tmp_path / "tls")) as cluster:
         url = cluster.url(0)

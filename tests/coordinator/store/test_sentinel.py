@@ -120,6 +120,7 @@ def test_a_store_follows_the_master_that_hangs_and_leaves_it_for_good(sentinels:
     patient.close()
 
 
+@pytest.mark.tls
 def test_servers_and_sentinels_want_a_password_each_and_a_certificate(tmp_path: Path) -> None:
     with Sentinels(tmp_path / "sentinels", secret=True, certificates=Certificates(tmp_path / "tls")) as found:
         url, first = found.url(0), found.servers[0]
