@@ -77,17 +77,12 @@ def check_version() -> str:
 
 
 def with_addresses(text: str, repository: str) -> str:
-    """README for a package's page elsewhere: each relative link and picture with its address at this version."""
-
-    def whole(found: re.Match[str]) -> str:
-        kind = "raw" if found[1].startswith("!") else "blob"
-        return f"{found[1]}{repository.rstrip('/')}/{kind}/v{VERSION}/{found[2]}"
-
-    return re.sub(r"(!?\[[^\]]*\]\()(?!\w+://|#)([^)\s]+)", whole, text)
+    """README for a package's page elsewhere: each relative link with its address at this version."""
+    return re.sub(r"(\[[^\]]*\]\()(?!\w+://|#)([^)\s]+)", rf"\g<1>{repository.rstrip('/')}/blob/v{VERSION}/\g<2>", text)
 
 
 def check_addresses() -> str:
-    """The addresses on the package's page; README's relative pictures and links need the repository's there."""
+    """The addresses on the package's page; README's relative links need the repository's there."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
     if lacking := [name for name in ("Repository", "Documentation", "Changelog", "Security") if name not in urls]:
         raise Failed(f"pyproject.toml has no address for {', '.join(lacking)}: name them in [project.urls]")

@@ -39,6 +39,22 @@ it. Instants are texts in UTC.
 The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly, names what
 is not there, or Redis does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete
 commands and options; zsh and fish have `zsh_source` and `fish_source`.
+
+## At a glance
+
+| command | |
+|---|---|
+| `status`, `nodes`, `settings` | Redis, nodes and jobs; the living nodes; each setting and its source |
+| `doctor`, `metrics` | [what is wrong](doctor.md), and what mends it; [figures for Prometheus](metrics.md) |
+| `jobs`, `lanes`, `sorters`, `grabs` | jobs that run and wait; lines; orders that are held; who won each instance |
+| `job ID`, `wait ID`, `why ID` | one job; its end; [all causes](why.md) down to their roots, and what frees it |
+| `submit KEY TASK`, `cancel ID`, `retry ID`, `move ID` | put a job in line, end it, start it again, move it in line |
+| `release KEY`, `pause KEY`, `resume KEY`, `limit KEY N` | free a lane, stop it, let it go on, let N jobs run in it |
+| `nodes show NAME`, `nodes drain NAME`, `nodes undrain NAME` | a node in full; take it out without a loss, and back |
+| `schedule` | the entries that beats know; pause, skip, run or change one |
+| `check`, `dashboard` | what of your app will not work; [the pages](dashboard.md) in a browser |
+
+[The service](../tasks/README.md#its-commands) adds its own.
 """
 LIBRARY = "The library's commands, for any app:"
 SERVICE = "The commands of the service, in its checkout or image, or with `-A tasks`:"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 BESIDE = (
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE",
-    "bench/README.md", "deploy/ldap/README.md",
+    "bench/README.md", "deploy/ldap/README.md", "examples/README.md", "tasks/README.md",
 )  # fmt: skip
 
 _LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")

@@ -178,10 +178,12 @@ def test_no_probe_asks_redis_or_the_broker() -> None:
 
 def test_readme_has_whole_addresses_on_the_page_of_a_package() -> None:
     script = run_path(str(DEPLOY / "release.py"))
-    text = script["with_addresses"]((DEPLOY.parent / "README.md").read_text(), "https://repository.example/")
+    readme = (DEPLOY.parent / "README.md").read_text()
+    assert "![" not in readme, "a relative picture is broken there"
+    text = script["with_addresses"](readme, "https://repository.example/")
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert len(links) > 10
     assert [link for link in links if not link.startswith("https://")] == []
-    assert any("/raw/v" in link and link.endswith("/docs/fleet.svg") for link in links)
+    assert any("/blob/v" in link and link.endswith("/docs/tutorial.md") for link in links)
     with pytest.raises(script["Failed"], match="no address for Repository, Documentation, Changelog, Security"):
         script["check_addresses"]()

@@ -12,6 +12,7 @@ from coordinator import Coordinator, Job
 from coordinator.jobs.options import SubmitOptions
 from coordinator.jobs.record import TERMINAL
 from coordinator.settings import Settings
+from generate.repository_pages import BESIDE
 from tasks.settings import Settings as ServiceSettings
 from tests.harness.each import each
 
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PATCHES = ROOT / "coordinator" / "celery_patches"
 PUBLIC = set(coordinator._HOME_OF)
-PROSE = [*DOCS, *sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md", PATCHES / "README.md"]
+PROSE = [*DOCS, *(ROOT / name for name in BESIDE if name.endswith(".md")), PATCHES / "README.md"]
 LUA = "\n".join(path.read_text() for tree in ("coordinator", "tasks") for path in sorted((ROOT / tree).rglob("*.lua")))
 PYTHON = "\n".join(
     path.read_text() for tree in ("coordinator", "tasks") for path in sorted((ROOT / tree).rglob("*.py"))
@@ -44,7 +45,7 @@ def section(name: str, heading: str) -> str:
     return page(name).split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
-@each(lambda: [*PROSE, ROOT / "deploy" / "ldap" / "README.md"], named)
+@each(lambda: PROSE, named)
 def test_links_lead_somewhere(path: Path) -> None:
     dead = []
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):

@@ -238,7 +238,16 @@ def test_the_proof_asks_a_real_member_node_first() -> None:
     assert 0 < planned.find("pytest tests/fleet/dataone") < planned.rfind("--minutes")
 
 
+def test_the_readme_says_at_once_which_version_it_is_and_whether_that_is_released() -> None:
+    head = " ".join((ROOT / "README.md").read_text().partition("\n## ")[0].split())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"Version {version}:" in head
+    assert ("no release yet" in head) is (".dev" in version)
+
+
 def test_the_readme_is_short_and_integration_runs_the_two_commands() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 75
+    assert {"$ make run", "$ make test"} <= {line.partition("  ")[0] for line in readme.splitlines()}
     commands = (ROOT / ".ci" / "run").read_text().splitlines()
     assert {"make check", "make test"} <= set(commands)

@@ -18,11 +18,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from coordinator import Coordinator
 from coordinator.testing.inline import InlineJobs
+from generate.repository_pages import BESIDE
 from tests.harness.redis import RedisServer
 from tests.harness.snippets import ROOT
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-REST = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench/README.md", "deploy/ldap/README.md")]
+REST = [ROOT / name for name in BESIDE if name.endswith(".md")]
 # These pages have tests of their own.
 ELSEWHERE = {"docs/tutorial.md": "tests/fleet/test_tutorial.py", "docs/moving.md": "tests/test_moving_page.py"}
 LANGUAGES = {"python", "console", "toml", "sh"}

@@ -81,6 +81,16 @@ def test_the_python_of_the_service_runs_in_order(
         broker.delete("coordinator.refresh")
 
 
+def test_the_ten_lines_of_the_readme_ship_an_order(redis_server: RedisServer, coordinator_jobs: Any) -> None:
+    (block,) = of("python")["README.md"]
+    with names_of("README.md", redis_server) as names:
+        block.on(redis_server.port).run(names)
+        jobs = coordinator_jobs(names["coordinator"])
+        names["order"](42)
+        assert [job.key for job in jobs.submitted] == ["order/42", "stock", "ledger"]
+        assert jobs.submitted[0].state == "succeeded"
+
+
 def test_settings_in_files_can_be_read() -> None:
     assert all(tomllib.loads(one.text) for blocks in of("toml").values() for one in blocks)
     names = [line.partition("=")[0] for blocks in of("sh").values() for one in blocks for line in one.text.splitlines()]

@@ -146,6 +146,6 @@ def test_an_index_of_titles_takes_each_event_once_and_a_new_one_catches_up() -> 
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_every_example_has_a_test_and_a_line_in_the_readme(name: str) -> None:
+def test_every_example_has_a_test_and_a_line_on_their_page(name: str) -> None:
     assert f'shown("{name}"' in Path(__file__).read_text()
-    assert f"examples/{name}" in (ROOT / "README.md").read_text()
+    assert f"examples/{name}" in (ROOT / "examples" / "README.md").read_text()
