@@ -8,14 +8,13 @@ from proof.mutants import model, mutants
 from proof.peers import peers
 from proof.planted import planted
 from proof.planting import fault
-from proof.sceptic import page
 from proof.seeds import judge_again, play, portion
 from proof.spec.check import spec
 from proof.steps.commands import hold_again, replay_again
 
 cli = click.Group(
     "proof",
-    commands=[play, judge_again, planted, hold_again, replay_again, model, mutants, fault, page, peers, spec],
+    commands=[play, judge_again, planted, hold_again, replay_again, model, mutants, fault, peers, spec],
     invoke_without_command=True,
     callback=portion.callback,
     params=portion.params,

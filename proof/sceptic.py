@@ -1,12 +1,10 @@
-"""The blocks of docs/proof.md that come from runs and tables: `python -m proof page` writes them anew."""
+"""The blocks of docs/proof.md that come from runs and tables: `make generated` writes them anew."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
-
-import click
 
 from proof.checkers import CHECKERS, NOTHING
 from proof.faults import FAULTS
@@ -156,10 +154,3 @@ def filled(text: str) -> str:
         assert after, f"{begin} and {end} stand not in the page"
         text = f"{before}{begin}\n\n{block()}\n\n{end}{after}"
     return text
-
-
-@click.command("page")
-def page() -> None:
-    """Write the blocks of docs/proof.md that come from runs and tables."""
-    path = DOCS / "proof.md"
-    path.write_text(filled(path.read_text()))
