@@ -54,7 +54,7 @@ def checked(url: str) -> str:
         schemes = ", ".join(f"{scheme}://" for scheme in _SCHEMES[:-1])
         raise ValueError(f"the URL must begin with {schemes} or {_SCHEMES[-1]}://")
     if through(url) is None:
-        parts = split(url)
+        parts = split_url(url)
         if url.count("://") > 1:
             raise ValueError("the URL names several servers: name the one that is the coordinator's")
         if scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
@@ -109,13 +109,13 @@ def _cluster(options: str, host_list: str, path: str) -> SentinelAddress:
 
 
 def _host(address: str, port: int = PORT) -> tuple[str, int]:
-    parts = split(f"//{address.strip()}")
+    parts = split_url(f"//{address.strip()}")
     if not parts.hostname:
         raise ValueError("the URL names a server without a host")
     return parts.hostname, parts.port or port
 
 
-def split(url: str) -> SplitResult:
+def split_url(url: str) -> SplitResult:
     """The parts of a URL. Raises ValueError, which quotes nothing of it: any part may be one of a password."""
     try:
         parts = urlsplit(url)
@@ -136,7 +136,7 @@ def _login(options: dict[str, str]) -> str:
 def from_broker(broker: str, tls: object) -> str:
     """Translate Celery's URL of a Redis broker, and its `broker_use_ssl`, into our form. Raises ValueError."""
     scheme, _, rest = broker.partition("://")
-    parts = split(f"{'unix' if scheme == 'redis+socket' else scheme}://{rest}")
+    parts = split_url(f"{'unix' if scheme == 'redis+socket' else scheme}://{rest}")
     options: dict[str, object] = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":
         options |= {"db": options.pop("virtual_host")} if "virtual_host" in options else {}

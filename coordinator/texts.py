@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 _TURNS = r"\u2028-\u202e\u2066-\u2069"
-REFUSED = rf"\x00-\x1f\x7f\x85{_TURNS}"  # no key, id or name has these
+REFUSED_CHARACTERS = rf"\x00-\x1f\x7f\x85{_TURNS}"  # no key, id or name has these
 LONGEST_NAME = 255  # bytes
 
-_REFUSED = re.compile(f"[{REFUSED}]")
+_REFUSED = re.compile(f"[{REFUSED_CHARACTERS}]")
 _STEERS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNS}]")
 
 

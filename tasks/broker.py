@@ -2,7 +2,7 @@
 
 from collections.abc import MutableMapping
 
-from coordinator.address import as_broker, sentinels_of
+from coordinator.extending import as_broker, sentinels_of
 
 NAME = "CELERY_BROKER_URL"
 MOVED = "CELERY_COORDINATOR_BROKER"

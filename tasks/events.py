@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from celery import chain
 
 from coordinator import Submission, UnknownJob
-from coordinator.jobs.validation import is_id
+from coordinator.extending import validation
 from tasks import instants
 from tasks.app import app, coordinator
 from tasks.catalog.events import AT_ONCE, ObjectEvent, ObjectEvents
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def lane_of(pid: str) -> str:
     """The key of the lane of a pid, which may be longer than a key, and have control characters."""
     key = f"object/{pid}"
-    return key if is_id(key) else f"object/sha256:{hashlib.sha256(pid.encode()).hexdigest()}"
+    return key if validation.is_id(key) else f"object/sha256:{hashlib.sha256(pid.encode()).hexdigest()}"
 
 
 def after(number: int | None = None, most: int = AT_ONCE) -> list[ObjectEvent]:

@@ -6,7 +6,7 @@ One thread submits the task when the node starts. The other writes committed cha
 import logging
 
 from coordinator import CoordinatorError
-from coordinator.threads import StoppableThread
+from coordinator.extending import StoppableThread
 from tasks.app import app, coordinator
 from tasks.nodelist.follower import Follower
 from tasks.nodelist.stores import NodelistStoreAway

@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
 from coordinator import Refused
-from coordinator.celery_patches.confirmed import TWICE, confirmed
-from coordinator.warden.inbox.as_it_is import request_queue
+from coordinator.extending import TWICE, confirmed, request_queue
 from tasks.app import app, coordinator
 from tasks.service import service
 from tasks.sync import synchronize

@@ -10,7 +10,7 @@ from celery import signals
 from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import SettingsError
-from coordinator.store.client import Store
+from coordinator.extending import Store
 from tasks import whereabouts
 from tasks.app import NODELIST, coordinator, documents
 from tasks.catalog.catalog import Catalog

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from coordinator.address import split
+from coordinator.extending import split_url
 
 PREFIX = "TASKS_"
 MIB = 1024 * 1024
@@ -178,7 +178,7 @@ class Settings(BaseModel):
     def _check_ldap(self) -> Self:
         if not self.ldap_url:
             return self
-        parts = split(self.ldap_url)
+        parts = split_url(self.ldap_url)
         if parts.username is not None:
             raise ValueError("ldap_url names an account: that is for ldap_bind_dn, its password for ldap_password_file")
         if parts.scheme not in ("ldap", "ldaps") or not parts.hostname or parts.path.strip("/") or parts.query:

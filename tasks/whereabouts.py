@@ -11,9 +11,7 @@ from contextlib import suppress
 from typing import Unpack
 
 from coordinator import Coordinator, CoordinatorError, StoreRefused, StoreUnavailable
-from coordinator.author import Acting, refuses_viewers
-from coordinator.store.client import Store
-from coordinator.store.wire import Arg
+from coordinator.extending import Acting, Arg, Store, refuses_viewers
 
 DATABASE, NODELIST = "database", "nodelist"
 _NAMED_BY = {DATABASE: "TASKS_DATABASE_URL", NODELIST: "TASKS_LDAP_URL, else TASKS_NODELIST_PATH"}

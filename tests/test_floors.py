@@ -33,6 +33,7 @@ aio metrics
 dashboard
 in_flower
 __init__ cli testing
+extending
 """
 SERVICE_FLOORS = """
 settings broker documents version whereabouts
@@ -135,6 +136,14 @@ def test_folders_import_only_from_floors_below(path: Path) -> None:
     used = {room_of(name) for name in imports(path) if name.split(".")[0] == top} - {room}
     wrong = {other for other in used if FLOORS[top][other] >= FLOORS[top][room]}
     assert not wrong, f"{room} is not above {sorted(wrong)}"
+
+
+@every(SERVICE)
+def test_the_service_enters_the_library_by_its_two_doors(path: Path) -> None:
+    """As an app of others can: `coordinator`, and `coordinator.extending`."""
+    front = {f"coordinator.{line.split()[-1]}" for line in (ROOT / "coordinator/__init__.pyi").read_text().splitlines()}
+    inner = {name for name in imports(path) if name.startswith("coordinator.")} - front
+    assert not {name for name in inner if not name.startswith("coordinator.extending.")}
 
 
 def test_the_beat_schedule_is_a_table_that_imports_nothing() -> None:

@@ -16,13 +16,13 @@ from typing import Literal, TypeVar, cast
 import click
 
 from coordinator.cli.filters import filtered
-from coordinator.cli.format import as_json, fitted, named, print_list, table
+from coordinator.cli.format import as_json, as_table, columns_of, fitted, print_list
 from coordinator.cli.session import Wrong, act_options, json_option, paged, session_of, with_app, with_coordinator
 from coordinator.cli.show import job_text, node_text
 from coordinator.client import acts
 from coordinator.client.acts import Done, counted
 from coordinator.client.coordinator import Coordinator
-from coordinator.cursor import page
+from coordinator.cursor import page_of
 from coordinator.diagnosis.summary import Summary
 from coordinator.errors import StoreRefused, StoreUnavailable, UnknownJob
 from coordinator.jobs.request import UNKNOWN, WHEN_BUSY
@@ -233,7 +233,7 @@ def _summary_text(summary: Summary) -> str:
         for row in summary.rows
     )
     part = "" if summary.complete else "; a part was looked at, so that the longest waits are the longest of that part"
-    shown = table(("code", "jobs", "longest", "example", "they"), rows)
+    shown = as_table(("code", "jobs", "longest", "example", "they"), rows)
     return f"{shown}\n" + fitted(f"{summary.waiting} wait, as of {moment(summary.as_of)}{part}")
 
 
@@ -246,7 +246,7 @@ def plan_text(plan: Plan) -> str:
     more = "" if plan.complete else " or more"
     if not plan.count:
         return "\n".join([f"{plan.act} would change nothing{more and ' of what half a second was enough for'}", *left])
-    lines = [table(("would be hit", "state", "becomes"), ((hit.thing, hit.state, hit.becomes) for hit in plan.hits))]
+    lines = [as_table(("would be hit", "state", "becomes"), ((hit.thing, hit.state, hit.becomes) for hit in plan.hits))]
     if plan.count > len(plan.hits):
         lines.append(f"and {plan.count - len(plan.hits)}{more} more")
     return "\n".join([*lines, *left, f"starts then: {', '.join(plan.starts) or 'nothing'}"])
@@ -340,12 +340,12 @@ _holder = click.option(
 @with_coordinator
 def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thing: str | None, as_json_: bool) -> None:
     """List what operators did: who, when, on what and why, the newest first."""
-    listed, after = page(coordinator.actions(most + 1, after, by=by, thing=thing), most, attrgetter("id"))
+    listed, after = page_of(coordinator.actions(most + 1, after, by=by, thing=thing), most, attrgetter("id"))
     columns: dict[str, Callable[[Action], object]] = {
         "when": lambda action: action.at,
-        **named("by", "act"),
+        **columns_of("by", "act"),
         "thing": lambda action: shown_lane(action.thing),
-        **named("before", "after", "ticket", "why"),
+        **columns_of("before", "after", "ticket", "why"),
     }
     print_list("actions", listed, columns, as_json_, after)
 

@@ -24,7 +24,7 @@ _COMMANDS = ("fix: ", "frees it: ")
 _LEAST = 9  # characters of a column that is cut
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
+def as_table(heads: Sequence[str], rows: Iterable[Sequence[object]], most: int | None = None) -> str:
     """Write columns two blanks apart, numbers to the right. `most`: characters of a line, by default a terminal's.
 
     A table that does not fit loses its empty columns, then characters of its widest columns, never of the first nor of
@@ -80,7 +80,7 @@ class _Column:
 
     def __init__(self, head: str, values: Sequence[object]) -> None:
         self.head = head
-        self._cells = [" ".join(text(value).splitlines()) for value in values]
+        self._cells = [" ".join(as_text(value).splitlines()) for value in values]
         self._right = bool(values) and all(isinstance(value, int | float | None) for value in values)
         self.empty = bool(values) and all(cell == "-" for cell in self._cells)
         self.width = max(map(len, (head, *self._cells)))
@@ -124,9 +124,9 @@ def _span(widths: Sequence[int]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
 
 
-def pairs(values: Iterable[tuple[str, object]]) -> str:
+def as_pairs(values: Iterable[tuple[str, object]]) -> str:
     """Write each name and its value on a line, without empty values."""
-    lines = [(name, text(value)) for name, value in values if value not in (None, "", (), [], {})]
+    lines = [(name, as_text(value)) for name, value in values if value not in (None, "", (), [], {})]
     broad = max((len(name) for name, _ in lines), default=0)
     indent, most = " " * (broad + 2), width()
     whole = [f"{name.ljust(broad)}  " + value.replace("\n", f"\n{indent}") for name, value in lines]
@@ -135,7 +135,7 @@ def pairs(values: Iterable[tuple[str, object]]) -> str:
     return "\n".join(part for one in whole for line in one.splitlines() for part in _wrapped(line, most, broad + 2))
 
 
-def text(value: object) -> str:
+def as_text(value: object) -> str:
     if value in (None, "", ()):
         return "-"
     if isinstance(value, datetime):
@@ -155,12 +155,12 @@ def print_list(
     if as_json_:
         click.echo(as_json({noun: [_by_name(value(row)) for row in rows], **more, "after": after or None}))
     else:
-        click.echo(table([*columns], ([cell(row) for cell in columns.values()] for row in rows)))
+        click.echo(as_table([*columns], ([cell(row) for cell in columns.values()] for row in rows)))
     if after:
         click.echo(f"more: --after {quote(after)}", err=True)
 
 
-def named(*names: str, **under: str) -> dict[str, Callable[[object], object]]:
+def columns_of(*names: str, **under: str) -> dict[str, Callable[[object], object]]:
     """Columns that show attributes: under their own names, or `under` others."""
     heads = dict(zip(names, names, strict=True)) | under
     return {head.replace("_", " "): attrgetter(name) for head, name in heads.items()}

@@ -19,7 +19,7 @@ from coordinator.cli import actions
 from coordinator.cli.actions import command_of
 from coordinator.cli.dashboard import dashboard
 from coordinator.cli.filters import filtered
-from coordinator.cli.format import as_json, fitted, named, pairs, print_list, table, text
+from coordinator.cli.format import as_json, as_pairs, as_table, as_text, columns_of, fitted, print_list
 from coordinator.cli.group import Commands, ShowByName
 from coordinator.cli.refused import refused
 from coordinator.cli.schedule import schedule
@@ -36,7 +36,7 @@ from coordinator.cli.show import act_text, drained, job_text, lane_text, progres
 from coordinator.cli.sorters import sorters
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
-from coordinator.cursor import page
+from coordinator.cursor import page_of
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.lost import LostNode
 from coordinator.diagnosis.status import Status, status_of
@@ -93,7 +93,7 @@ def _refused_requests(coordinator: Coordinator) -> int | None:
 def _show_status(report: Status) -> None:
     jobs = ", ".join(f"{count} {state}" for state, count in report.jobs.items())
     click.echo(
-        pairs(
+        as_pairs(
             [
                 ("redis", f"{report.redis} ({report.version}), prefix {report.prefix}"),
                 ("master", report.master and f"{report.master}, replicas that follow it: {report.replicas}"),
@@ -207,7 +207,7 @@ def jobs(coordinator: Coordinator, most: int, after: str, as_json_: bool, **want
         "task": lambda job: job.task or "(lock)",
         "attempt": lambda job: job.attempt,
         "progress": progress,
-        **named("node", "submitted", "ended"),
+        **columns_of("node", "submitted", "ended"),
     }
     print_list("jobs", found.jobs, columns, False, found.after)
     if not found.complete:
@@ -227,11 +227,11 @@ def lanes(
 
     PREFIX: only lanes whose keys begin so.
     """
-    listed, after = page(coordinator.lanes(prefix, state, most + 1, after), most, attrgetter("key"))
+    listed, after = page_of(coordinator.lanes(prefix, state, most + 1, after), most, attrgetter("key"))
     columns: dict[str, Callable[[Lane], object]] = {
         "key": lambda lane: shown_lane(lane.key),
         "state": lambda lane: lane.state,
-        "held by": lambda lane: ", ".join(f"{holder} since {text(holder.since)}" for holder in lane.holders),
+        "held by": lambda lane: ", ".join(f"{holder} since {as_text(holder.since)}" for holder in lane.holders),
         "in line": lambda lane: lane.length,
         "limit": lambda lane: f"{lane.limit} {act_text(lane.limited)}" if lane.limited else None,
         "paused": lambda lane: act_text(lane.pause),
@@ -291,13 +291,13 @@ grabs.add_command(
 def _show_grabs(
     coordinator: Coordinator, key: str | None, most: int, after: str, history: bool, as_json_: bool
 ) -> None:
-    instances, after = page(coordinator.grabs(key, most + 1, after), most, attrgetter("cursor"))
+    instances, after = page_of(coordinator.grabs(key, most + 1, after), most, attrgetter("cursor"))
     every = [grab for last in instances for grab in ((last, *last.earlier) if history else (last,))]
     columns: dict[str, Callable[[GrabRecord], object]] = {
-        **named("key", "instance"),
+        **columns_of("key", "instance"),
         "winner": lambda grab: grab.winner and grab.winner.identifier,
         "host": lambda grab: grab.winner and grab.winner.place,
-        **named("state", "attempt", "started", "ended"),
+        **columns_of("state", "attempt", "started", "ended"),
         "why": lambda grab: grab.value if grab.state in ("failed", "abandoned") else None,
     }
     print_list("grabs", instances if as_json_ else every, columns, as_json_, after)
@@ -312,21 +312,21 @@ def nodes(coordinator: Coordinator, lost: bool, most: int, after: str, as_json_:
     """List the living nodes; show or drain one of them."""
     if lost:
         about: dict[str, Callable[[LostNode], object]] = {
-            **named(node="name", lost="at"),
-            **named("host", "app", "back"),
+            **columns_of(node="name", lost="at"),
+            **columns_of("host", "app", "back"),
             "jobs": str,
         }
         return print_list("nodes", coordinator.lost_nodes(), about, as_json_, "")
     every = Nodes(coordinator.store).all()
     living = [node for node in every if node.alive]
-    shown, after = page([node for node in living if node.name > after], most, attrgetter("name"))
+    shown, after = page_of([node for node in living if node.name > after], most, attrgetter("name"))
     columns: dict[str, Callable[[Node], object]] = {
-        **named(node="name", slots="capacity"),
-        **named("running", "rung", "ordinary"),
+        **columns_of(node="name", slots="capacity"),
+        **columns_of("running", "rung", "ordinary"),
         "load": lambda node: round(node.load, 3),
         "memory": lambda node: round(node.memory, 3),
         "score": lambda node: node.score and round(node.score, 3),
-        **named("version", "queues", "labels"),
+        **columns_of("version", "queues", "labels"),
         "drained": drained,
     }
     print_list("nodes", shown, columns, as_json_, after)
@@ -392,8 +392,8 @@ def settings(coordinator: Coordinator, as_json_: bool) -> None:
         click.echo(as_json({name: {"value": value, "from": current.source(name)} for name, value in values.items()}))
         return
     meanings = {name: field.description for name, field in type(current).model_fields.items()}
-    rows = ((name, text(value), current.source(name), meanings[name]) for name, value in values.items())
-    click.echo(table(("setting", "value", "from", "meaning"), rows))
+    rows = ((name, as_text(value), current.source(name), meanings[name]) for name, value in values.items())
+    click.echo(as_table(("setting", "value", "from", "meaning"), rows))
 
 
 @cli.command()

@@ -7,12 +7,12 @@ from operator import attrgetter
 import click
 
 from coordinator.cli.actions import command_of
-from coordinator.cli.format import as_json, named, pairs, print_list
+from coordinator.cli.format import as_json, as_pairs, columns_of, print_list
 from coordinator.cli.group import ShowByName
 from coordinator.cli.session import Wrong, json_option, paged, with_coordinator
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
-from coordinator.cursor import page
+from coordinator.cursor import page_of
 from coordinator.warden.inbox.queue import LETTERS
 
 
@@ -29,8 +29,8 @@ def refused(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> 
     ids = [one.id for one in found]
     if after and after not in ids:
         raise Wrong(acts.gone(after))
-    listed, after = page(found[ids.index(after) + 1 if after else 0 :], most, attrgetter("id"))
-    columns = named(request="id", refused="at") | named("queue", "node", "reason", "original")
+    listed, after = page_of(found[ids.index(after) + 1 if after else 0 :], most, attrgetter("id"))
+    columns = columns_of(request="id", refused="at") | columns_of("queue", "node", "reason", "original")
     print_list("refused", listed, columns, as_json_, after)
 
 
@@ -48,7 +48,9 @@ def show_refused(coordinator: Coordinator, request_id: str, as_json_: bool) -> N
         return
     original = one.original if one.whole else f"{one.original} … (only its beginning was kept)"
     about = [("request", one.id), ("refused", one.at), ("queue", one.queue), ("node", one.node), ("reason", one.reason)]
-    click.echo(pairs([*about, ("encoding", one.encoding if one.encoding != "utf-8" else None), ("original", original)]))
+    click.echo(
+        as_pairs([*about, ("encoding", one.encoding if one.encoding != "utf-8" else None), ("original", original)])
+    )
 
 
 _edited = click.option("--edited", metavar="JSON", help="Put this request into the queue in its place.")

@@ -10,13 +10,13 @@ from operator import attrgetter
 import click
 
 from coordinator.cli.actions import command_of
-from coordinator.cli.format import as_json, pairs, print_list, table
+from coordinator.cli.format import as_json, as_pairs, as_table, print_list
 from coordinator.cli.group import ShowByName
 from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.cli.show import act_text
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
-from coordinator.cursor import page
+from coordinator.cursor import page_of
 from coordinator.scheduler.entry_plan import number
 from coordinator.scheduler.history import EntryEvent
 from coordinator.scheduler.steering import EntryStatus
@@ -33,7 +33,7 @@ def schedule(coordinator: Coordinator, most: int, after: str, prefix: str, as_js
 
     NAME: show this entry, its next instants and what became of the last ones.
     """
-    entries, after = page(coordinator.entries.all(prefix, most + 1, after), most, attrgetter("name"))
+    entries, after = page_of(coordinator.entries.all(prefix, most + 1, after), most, attrgetter("name"))
     columns: dict[str, Callable[[EntryStatus], object]] = {
         "entry": lambda entry: entry.name,
         "when": lambda entry: entry.when,
@@ -58,7 +58,7 @@ def show_entry(coordinator: Coordinator, name: str, as_json_: bool) -> None:
     click.echo(_shown(entry))
     click.echo()
     heads = ("instant", "what", "late", "beat", "job ended", "by")
-    click.echo(table(heads, (_row(happening) for happening in past)) if past else "no tick was sent yet")
+    click.echo(as_table(heads, (_row(happening) for happening in past)) if past else "no tick was sent yet")
 
 
 def _entry(entry: EntryStatus) -> dict[str, object]:
@@ -67,7 +67,7 @@ def _entry(entry: EntryStatus) -> dict[str, object]:
 
 def _shown(entry: EntryStatus) -> str:
     omitted = f"{moment(entry.omitted)}, {act_text(entry.omitted_by)}" if entry.omitted else None
-    return pairs(
+    return as_pairs(
         [
             ("entry", entry.name),
             ("when", entry.when),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from coordinator.cli.format import pairs, table
+from coordinator.cli.format import as_pairs, as_table
 from coordinator.fleet.nodes import Node
 from coordinator.jobs.history import Event
 from coordinator.jobs.record import Job
@@ -45,7 +45,7 @@ def job_text(job: Job) -> str:
         ("course", "\n".join(map(_event_text, job.course))),
         ("traceback", error.get("traceback", "").strip()),
     ]
-    return pairs(values)
+    return as_pairs(values)
 
 
 def _event_text(event: Event) -> str:
@@ -99,11 +99,11 @@ def lane_text(lane: Lane, line: Iterable[Job]) -> str:
         for job in line
     ]
     ended = [(job.id, job.state, job.task, job.attempt, job.node, job.started, job.ended) for job in lane.runs]
-    parts = [pairs(values)]
+    parts = [as_pairs(values)]
     if standing:
-        parts.append(table(("place", "id", "state", "task", "priority", "age"), standing))
+        parts.append(as_table(("place", "id", "state", "task", "priority", "age"), standing))
     if ended:
-        parts.append("last runs\n" + table(("id", "state", "task", "attempt", "node", "started", "ended"), ended))
+        parts.append("last runs\n" + as_table(("id", "state", "task", "attempt", "node", "started", "ended"), ended))
     return "\n\n".join(parts)
 
 
@@ -116,7 +116,7 @@ def node_text(node: Node) -> str:
     apart = ("tasks", "draining", "drained")
     named = [(field, getattr(node, field)) for field in node.__slots__ if field not in apart]
     tasks = [("task", task) for task in node.tasks]
-    return pairs([*named, ("drained", drained(node)), *tasks])
+    return as_pairs([*named, ("drained", drained(node)), *tasks])
 
 
 def drained(node: Node) -> str:

@@ -7,11 +7,11 @@ from operator import attrgetter
 import click
 
 from coordinator.cli.actions import arguments_option, command_of, kwargs_option
-from coordinator.cli.format import named, print_list
+from coordinator.cli.format import columns_of, print_list
 from coordinator.cli.session import json_option, paged, with_coordinator
 from coordinator.client import acts
 from coordinator.client.coordinator import Coordinator
-from coordinator.cursor import page
+from coordinator.cursor import page_of
 from coordinator.sorters.sorter import ORDERS
 
 
@@ -25,8 +25,8 @@ def sorters(coordinator: Coordinator, most: int, after: str, as_json_: bool) -> 
     DUE: when a sorter puts its orders in line, unless more come.
     """
     behind = [sorter for sorter in coordinator.sorters() if sorter.name > after]
-    listed, after = page(behind, most, attrgetter("name"))
-    columns = named(sorter="name") | named("collected", "flushing", "first", "due")
+    listed, after = page_of(behind, most, attrgetter("name"))
+    columns = columns_of(sorter="name") | columns_of("collected", "flushing", "first", "due")
     print_list("sorters", listed, columns, as_json_, after)
 
 

@@ -598,7 +598,7 @@ class Coordinator:
 
     def _take_out(self, act: str, request_id: str, edited: str | None, author: str) -> bool:
         """Note the act, which only one author may note, then do it: a repeated call does what a kill left undone."""
-        from coordinator.jobs.trail import note
+        from coordinator.jobs.trail import note_act
         from coordinator.warden.inbox.refused import content_of
 
         request = self._refused.find(request_id)
@@ -606,7 +606,7 @@ class Coordinator:
             return False
         content = content_of(request, edited) if act == "requeue" else None
         about = (f"{request.queue}: {request.reason}", "" if edited is None else "edited")
-        note(self._looked_at, act, "request", request_id, f"refused {request_id}", author, *about, seconds=60)
+        note_act(self._looked_at, act, "request", request_id, f"refused {request_id}", author, *about, seconds=60)
         return self._refused.take_out(request, content)
 
     def actions(
@@ -629,9 +629,9 @@ class Coordinator:
 
         `id` names this one act: a repeated call within an hour writes nothing, and gives False. Raises InvalidJob.
         """
-        from coordinator.jobs.trail import note
+        from coordinator.jobs.trail import note_act
 
-        return note(self._looked_at, act, kind, name, id, act_of(**acting), before, after)
+        return note_act(self._looked_at, act, kind, name, id, act_of(**acting), before, after)
 
     # What an app adds, and the end.
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
-from coordinator.cursor import page
+from coordinator.cursor import page_of
 from coordinator.dashboard.acts import filter_of, on_jobs
 from coordinator.dashboard.extend import Asked, Page, Tab, View
 from coordinator.dashboard.show import url
@@ -84,7 +84,7 @@ def lanes(asked: Asked) -> Page:
     c, wanted = asked.coordinator, cast("LaneState | None", state or None)
     if not sort:
         rows = c.lanes(prefix, wanted, ROWS + 1, after)
-        first, more = page(rows, ROWS, attrgetter("key"))
+        first, more = page_of(rows, ROWS, attrgetter("key"))
         waits = oldest(c.store, first)
     else:
 
@@ -213,7 +213,7 @@ def entry(asked: Asked) -> Page:
 def actions(asked: Asked) -> Page:
     by, thing = asked.text("by") or None, asked.text("thing") or None
     acts = asked.coordinator.actions(ROWS + 1, asked.text("after"), by=by, thing=thing)
-    rows, more = page(acts, ROWS, attrgetter("id"))
+    rows, more = page_of(acts, ROWS, attrgetter("id"))
     return Page("actions.html", "Actions", {"rows": rows, "more": more})
 
 
@@ -223,7 +223,7 @@ def locks(asked: Asked) -> Page:
 
 def grabs(asked: Asked) -> Page:
     found = asked.coordinator.grabs(asked.text("key") or None, ROWS + 1, asked.text("after"))
-    rows, more = page(found, ROWS, attrgetter("cursor"))
+    rows, more = page_of(found, ROWS, attrgetter("cursor"))
     return Page("grabs.html", "Grabs", {"rows": rows, "more": more})
 
 

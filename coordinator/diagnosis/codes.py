@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from string import Formatter
+from types import MappingProxyType
 from typing import TypeAlias
 
 from coordinator.diagnosis.cause import Cause
@@ -23,10 +24,10 @@ BEAT = "celery -A APP beat -S coordinator.scheduler.Scheduler"
 
 _BY = "[, by {by}][ since {since:at}][: {why}]"
 
-Codes: TypeAlias = Mapping[str, tuple[str, str]]
-"""What each code says; and what frees the thing: an act of COMMANDS with the facts that it takes, or a command."""
+Commands: TypeAlias = Mapping[str, tuple[str, str]]
+"""The command of each act, behind `coordinator`, and what it acts on. The dashboard has acts of these names."""
 
-COMMANDS = {
+COMMANDS: Commands = {
     "cancel": ("cancel", "{id:sh}"),
     "retry": ("retry", "{id:sh}"),
     "move": ("move --to {to}", "{id:sh}"),
@@ -40,14 +41,21 @@ COMMANDS = {
     "undrain": ("nodes undrain", "{name:sh}"),
     "entry-resume": ("schedule resume", "{name:sh}"),
     "entry-run": ("schedule run", "{name:sh}"),
-    "member-approve": ("members approve", "{id:sh}"),
-    "member-refresh": ("refresh", "{id:sh}"),
-    "item-restart": ("items restart", "{id:sh}"),
-    "item-remove": ("items remove", "{id:sh} {event:sh}"),
 }
-"""The command of each act, behind `coordinator`, and what it acts on. The dashboard has acts of these names."""
 
-CODES: Codes = {
+
+class Codes(dict[str, tuple[str, str]]):
+    """What each code says; and what frees the thing: an act with the facts that it takes, or a command.
+
+    `commands`: of the acts that an app has beside the coordinator's.
+    """
+
+    def __init__(self, said: Mapping[str, tuple[str, str]], commands: Commands = MappingProxyType({})) -> None:
+        super().__init__(said)
+        self.commands = {**COMMANDS, **commands}
+
+
+_SAID = {
     # A job in line
     "waiting.lane": ("waits in lane {key:lane} behind {behind:jobs}[, with {ahead} ahead of it]", ""),
     "waiting.limit": (
@@ -154,7 +162,10 @@ CODES: Codes = {
         "is sent by no beat: none has stood for the source {source!r}[ for {silent:span}]",
         BEAT,
     ),
-    "entry.unsent": ("has an instant, {instant:at}, that a beat took and has not sent: another does if it dies", ""),
+    "entry.unsent": (
+        "has an instant, {instant:at}, that a beat took and has not sent: another does if it dies",
+        "",
+    ),
     "entry.late": ("was due at {instant:at}, and no beat has sent that yet", ""),
     "entry.skipped": ("was skipped at {instant:at}, since the lane {key:lane} was busy", ""),
     "entry.failed": ("could not be made into a job or task at {instant:at}[: {error}]", ""),
@@ -163,6 +174,7 @@ CODES: Codes = {
     "entry.due": ("is due next at {due:at}[ (in {left:span})]", "entry-run name"),
     "entry.over": ("has no instant to come", ""),
 }
+CODES = Codes(_SAID)
 
 
 def cause(code: str, thing: str, of: Sequence[str] = (), codes: Codes = CODES, /, **facts: Json) -> Cause:
@@ -170,19 +182,19 @@ def cause(code: str, thing: str, of: Sequence[str] = (), codes: Codes = CODES, /
     says, frees = codes[code]
     text = f"{shown_lane(thing)} {_written(says, facts)}"
     act, *names = frees.split(" ")
-    if act not in COMMANDS:
+    if act not in codes.commands:
         return Cause(code, thing, text, facts, _written(frees, facts) or None, tuple(of))
     pairs = [(name, fact or name) for name, _, fact in (text.partition("=") for text in names)]
     known = {name: fact if fact.isdigit() else facts.get(fact) for name, fact in pairs}
     if None in known.values():
         return Cause(code, thing, text, facts, None, tuple(of))
     values = {name: str(value) for name, value in known.items()}
-    return Cause(code, thing, text, facts, command(act, values), tuple(of), act, values)
+    return Cause(code, thing, text, facts, command(act, values, codes.commands), tuple(of), act, values)
 
 
-def command(act: str, values: Mapping[str, Json]) -> str:
+def command(act: str, values: Mapping[str, Json], commands: Commands = COMMANDS) -> str:
     """The command of an act, which wants a reason. A name that begins with a dash stands behind `--`."""
-    verb, things = (_words.vformat(part, (), values) for part in COMMANDS[act])
+    verb, things = (_words.vformat(part, (), values) for part in commands[act])
     dashed = any(value.startswith("-") for value in shlex.split(things))
     return f"coordinator {verb} --why … -- {things}" if dashed else f"coordinator {verb} {things} --why …"
 

@@ -9,7 +9,7 @@ from coordinator.diagnosis.entries import of_beats
 from coordinator.diagnosis.finding import Finding, sorted_findings
 from coordinator.diagnosis.fleet import of_fleet
 from coordinator.diagnosis.lost import of_lost
-from coordinator.diagnosis.server import of_server
+from coordinator.diagnosis.server import server_findings
 from coordinator.diagnosis.snapshot import Reasons, Snapshot
 from coordinator.diagnosis.unowned import of_owners
 from coordinator.errors import SettingsError, StoreRefused, StoreUnavailable
@@ -26,7 +26,7 @@ def examine(
     """All findings, errors first. `needed`: labels that jobs need; `more`: findings of others, read last."""
     where = f"redis {store.where}"
     try:
-        found, look = of_server(store), Snapshot(LaneClient(store), needed)
+        found, look = server_findings(store), Snapshot(LaneClient(store), needed)
         found += [*of_fleet(look), *of_lost(look), *of_beats(store), *_confirmed(look), *more]
     except SettingsError as error:
         found = [Finding("error", "redis.functions", where, str(error), "upgrade it, or name another: COORDINATOR_URL")]

@@ -191,7 +191,7 @@ def _waits(look: Snapshot, lacking: Sequence[Sequence[ReadyKind]]) -> Iterator[s
     known = [[job_id for _ in kinds for job_id in next(ids)] for kinds in lacking]
     keys = iter(look.fields([job_id for some in known for job_id in some], "keys"))
     lanes = [{next(keys)[0].partition("\n")[0] for _ in some} for some in known]
-    behind = {lane.key: lane.waiting for lane in view.look(look.store, sorted(set().union(*lanes)), 1)}
+    behind = {lane.key: lane.waiting for lane in view.lanes_at(look.store, sorted(set().union(*lanes)), 1)}
     for kinds, some, own in zip(lacking, known, lanes, strict=True):
         count = sum(one.count for one in kinds)
         if count > len(some):

@@ -18,7 +18,7 @@ from coordinator.jobs.instances import GrabRecord, is_grab, lane_of, names_in
 from coordinator.jobs.record import Job
 from coordinator.jobs.spec import ErrorRecord as Error
 from coordinator.lanes import view
-from coordinator.lanes.client import MAX_LIMIT
+from coordinator.lanes.client import MAX_LANE_LIMIT
 from coordinator.lanes.view import Lane
 from coordinator.sorters.sorter import Sorters
 from coordinator.store.reading import FieldReader
@@ -30,7 +30,7 @@ _LONGEST = 200  # characters of an error; the job itself has all
 
 def of_lane(look: Snapshot, key: str) -> list[Cause]:
     """The causes of a lane: who holds it, who stands in it, what an operator did to it; and the grabs of the key."""
-    [lane] = view.look(look.store, [key], 20)
+    [lane] = view.lanes_at(look.store, [key], 20)
     thing, causes = f"lane {key}", _marks(lane)
     holders = [holder.job_id for holder in lane.holders]
     if holders:
@@ -77,7 +77,7 @@ def _waiting(look: Snapshot, job: Job) -> list[Cause]:
 
 
 def _in_lane(look: Snapshot, job: Job, key: str) -> list[Cause]:
-    [lane] = view.look(look.store, [key], MAX_LIMIT + 1)
+    [lane] = view.lanes_at(look.store, [key], MAX_LANE_LIMIT + 1)
     ahead = lane.jobs.index(job.id) if job.id in lane.jobs else _rank(look, job, lane)
     code, before = _ahead(look, job, lane, ahead)
     facts: dict[str, Json] = {"key": key, "ahead": ahead if ahead > len(before) else None, "limit": lane.limit}

@@ -14,7 +14,7 @@ _DRIFT = 1.0  # seconds
 _SHORT = 60.0  # seconds that a restart may take
 
 
-def of_server(store: Store) -> list[Finding]:
+def server_findings(store: Store) -> list[Finding]:
     """What of this server endangers jobs.
 
     Raises StoreUnavailable, StoreRefused, and SettingsError for a server without functions.
@@ -29,7 +29,7 @@ def of_server(store: Store) -> list[Finding]:
 def log_server(store: Store, logger: logging.Logger) -> None:
     """Log what endangers jobs. Redis may be away or refuse to answer; the caller goes on all the same."""
     try:
-        found = of_server(store)
+        found = server_findings(store)
     except Exception as error:
         level = logging.ERROR if isinstance(error, SettingsError) else logging.INFO
         logger.log(level, "cannot ask Redis how it keeps its data: %s", error)

@@ -51,8 +51,8 @@ def of_owners(store: Store, nodes: Sequence[Node]) -> Iterator[Finding]:
 
 
 def _of_lanes(store: Store, keys: Sequence[str]) -> Iterator[Finding]:
-    lanes = view.look(store, keys, _FEW)
-    lanes = [one for one in lanes if one.limit <= _FEW] + view.look(
+    lanes = view.lanes_at(store, keys, _FEW)
+    lanes = [one for one in lanes if one.limit <= _FEW] + view.lanes_at(
         store, [one.key for one in lanes if one.limit > _FEW], _SLOTS
     )
     fronts = [one.jobs[: max(one.limit, len(one.holders), 1)] for one in lanes]
@@ -64,7 +64,7 @@ def _of_lanes(store: Store, keys: Sequence[str]) -> Iterator[Finding]:
         yield from _of_locks(store, lane.key, own, {jobs[job_id][1] for job_id in front})
         yield from (_ghost(store, lane.key, job_id) for job_id in front if not _open(jobs[job_id][0]))
         waiting = next((job_id for job_id in front if jobs[job_id][0] == "waiting"), None)
-        if not waiting or view.closed(lane) or any(jobs[job_id][3] for job_id in front):
+        if not waiting or view.why_closed(lane) or any(jobs[job_id][3] for job_id in front):
             continue
         stuck[lane.key] = waiting
     first = _first(store, {job_id: jobs[job_id][2].split("\n") for job_id in stuck.values()})

@@ -107,11 +107,11 @@ class OnMany:
     def ended(self) -> None:
         if count := self.changed():
             act, after = act_of(**self._acting, about={"of": self._id}), f"{self._into}ended: {count} changed"
-            note(self._store, *self._line, f"{self._id} ended", act, self._before, after)
+            note_act(self._store, *self._line, f"{self._id} ended", act, self._before, after)
             self._store.read("DEL", self._store.key("acted", self._id))
 
 
-def note(
+def note_act(
     store: Store, verb: str, kind: str, name: str, id: str, act: str, before: str = "", after: str = "", *,
     seconds: float = 3600.0,
 ) -> bool:  # fmt: skip

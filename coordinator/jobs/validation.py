@@ -18,7 +18,7 @@ from coordinator.jobs.options import Backoff
 from coordinator.jobs.spec import Policy
 from coordinator.jobs.states import End
 from coordinator.store.times import milliseconds
-from coordinator.texts import LONGEST_NAME, REFUSED, check_name
+from coordinator.texts import LONGEST_NAME, REFUSED_CHARACTERS, check_name
 
 SEPARATOR, _SEEN = "\x1f", "¦"
 MAX_KEYS = 16
@@ -30,7 +30,7 @@ _NO_SUCH = "control characters, ends of lines and turns of the direction of writ
 T = TypeVar("T")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_REFUSED = re.compile(f"[{REFUSED}]")
+_REFUSED = re.compile(f"[{REFUSED_CHARACTERS}]")
 _TICK = re.compile(r"@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z|run:[^ ]{1,64})(#\d+)?\Z")
 
 

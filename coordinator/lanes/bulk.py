@@ -23,7 +23,7 @@ from coordinator.jobs.states import End
 from coordinator.jobs.trail import OnMany
 from coordinator.lanes.client import check_limit
 from coordinator.lanes.plan import MOST_SHOWN, Plan, Projection, of_cancel, of_lanes, of_move, of_releases, of_retry
-from coordinator.lanes.view import Lane, look
+from coordinator.lanes.view import Lane, lanes_at
 from coordinator.store.client import Store
 from coordinator.store.wire import Arg
 
@@ -192,7 +192,7 @@ class _Lanes(Bulk[Lane]):
         """Of many, those of grabs are left alone: `release_grab` acts on them."""
         for keys in pages(self._store, self._key, "", most) if self._prefix else [[self._key]]:
             own = [key for key in keys if not (self._prefix and is_grab(key))]
-            yield [lane for lane in look(self._store, own, 1) if self._changes(lane)]
+            yield [lane for lane in lanes_at(self._store, own, 1) if self._changes(lane)]
 
     def _changes(self, lane: Lane) -> bool:
         if self._verb == "limit":

@@ -27,7 +27,7 @@ from coordinator.jobs.spec import Spec
 from coordinator.jobs.states import Answer, End, LaneState, State
 from coordinator.jobs.submission import GrabOutcome, Submission
 from coordinator.lanes import view as lane
-from coordinator.lanes.view import Lane, closed
+from coordinator.lanes.view import Lane, why_closed
 from coordinator.locks.leases import holders, would_deadlock
 from coordinator.store.client import Store
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _CHUNK = 200
 _RESULT_GRACE = 2.0  # seconds for which `wait` leaves time for a result to reach the backend
 ENDS = ("back", "front")
-MAX_LIMIT = 1000
+MAX_LANE_LIMIT = 1000
 
 
 class LaneClient:
@@ -213,7 +213,7 @@ class LaneClient:
         return record.counts(self.store)
 
     def lane(self, key: str, most: int = 100) -> Lane:
-        return lane.look(self.store, [validation.check_key(key)], most)[0]
+        return lane.lanes_at(self.store, [validation.check_key(key)], most)[0]
 
     def lanes(self, prefix: str = "", state: LaneState | None = None, most: int = 1000, after: str = "") -> list[Lane]:
         if state is not None:
@@ -223,7 +223,7 @@ class LaneClient:
     def locked(self, key: str) -> Locked:
         """Make the error of a lock that was not free: it names who holds the lane, or why the lane is closed."""
         lane = self.lane(key, 1)
-        return Locked(key, lane.holder, closed(lane) or "held by another job")
+        return Locked(key, lane.holder, why_closed(lane) or "held by another job")
 
     def nodes(self) -> list[Node]:
         return Nodes(self.store).living()
@@ -265,6 +265,6 @@ def grab_submission(
 
 
 def check_limit(limit: int) -> int:
-    if validation.count("limit", limit) > MAX_LIMIT:
-        raise InvalidJob(f"limit is a whole number from 0 to {MAX_LIMIT}, not {limit}")
+    if validation.count("limit", limit) > MAX_LANE_LIMIT:
+        raise InvalidJob(f"limit is a whole number from 0 to {MAX_LANE_LIMIT}, not {limit}")
     return limit

@@ -18,7 +18,7 @@ from coordinator.jobs.record import TERMINAL, fields_of_many
 from coordinator.jobs.retarget import AT_WORK, ClassOf, named_by
 from coordinator.jobs.search import scored
 from coordinator.jobs.states import End
-from coordinator.lanes.view import Lane, look
+from coordinator.lanes.view import Lane, lanes_at
 from coordinator.store.client import Store
 from coordinator.store.times import instant
 
@@ -130,7 +130,7 @@ class Projection:
             return
         leaving = Counter(key for keys in self.gone.values() for key in keys)
         leaving.update({key: len(placed) for key, placed in self._placed.items()})
-        lanes = look(self.store, unread, 1)
+        lanes = lanes_at(self.store, unread, 1)
         bounds = [2 * max(one.limit, self.limits.get(one.key, 0), 1) + leaving[one.key] + 3 for one in lanes]
         asked = [
             ("ZRANGE", self.store.key("line", lane.key), 0, bound, "WITHSCORES")
@@ -256,7 +256,7 @@ def _is_won(store: Store, job: JobSeen) -> bool:
 
 def of_release(look_: Projection, key: str, holder: str) -> Plan:
     """See `Coordinator.release`."""
-    [lane] = look(look_.store, [key], 1)
+    [lane] = lanes_at(look_.store, [key], 1)
     return of_releases(look_, [one.job_id for one in lane.holders if holder in ("", one.job_id)][:1])
 
 

@@ -75,7 +75,7 @@ class Lane:
         return self.pause is not None
 
 
-def closed(lane: Lane) -> str:
+def why_closed(lane: Lane) -> str:
     """The reason why no job of the lane starts, for people; "" where jobs may start."""
     if lane.pause:
         return f"paused by {lane.pause['by']}: {lane.pause['why'] or 'no reason given'}"
@@ -89,7 +89,7 @@ def lanes(store: Store, prefix: str, state: LaneState | None, most: int, after: 
     """
     chosen: list[Lane] = []
     for keys in pages(store, stored_lane(prefix), after, min(most, _PAGE)):
-        chosen += [lane for lane in look(store, keys, 1) if _there(lane) and state in (None, lane.state)]
+        chosen += [lane for lane in lanes_at(store, keys, 1) if _there(lane) and state in (None, lane.state)]
         if len(chosen) >= most:
             break
     return chosen[:most]
@@ -113,7 +113,7 @@ def contended(store: Store, most: int) -> Lines:
     keys = [key.decode() for key in drawn]
     counts = store.read_many([("ZCOUNT", store.key("line", key), *_UNPINNED) for key in keys]) if keys else []
     longest = [key for number, key in sorted(zip(counts, keys, strict=True), reverse=True)[:most] if number]
-    return Lines(tuple(look(store, longest, 1)), count, len(keys))
+    return Lines(tuple(lanes_at(store, longest, 1)), count, len(keys))
 
 
 def oldest(store: Store, lanes: Sequence[Lane]) -> dict[str, tuple[str, datetime | None]]:
@@ -130,7 +130,7 @@ def oldest(store: Store, lanes: Sequence[Lane]) -> dict[str, tuple[str, datetime
     return {key: (job_id, at) for (key, job_id), at in zip(found.items(), instants, strict=True)}
 
 
-def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
+def lanes_at(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
     """Read these lanes, in two round trips."""
     if not keys:
         return []
@@ -149,7 +149,7 @@ def look(store: Store, keys: Sequence[str], most: int) -> list[Lane]:
 
 def whole(store: Store, key: str, most: int, runs: int) -> Lane:
     """Read a lane with its last runs."""
-    (lane,) = look(store, [key], most)
+    (lane,) = lanes_at(store, [key], most)
     return replace(lane, runs=search(store, runs, state=sorted(TERMINAL), key=key).jobs) if runs else lane
 
 

@@ -47,7 +47,7 @@ def until(deadline: float) -> Iterator[None]:
         _deadline.reset(before)
 
 
-def left() -> float | None:
+def time_left() -> float | None:
     """The seconds until the deadline of `until`; None where there is none."""
     deadline = _deadline.get()
     return None if deadline is None else deadline - time.monotonic()
@@ -157,13 +157,13 @@ class Store:
             try:
                 return ask()
             except StoreUnavailable as error:
-                left = deadline - time.monotonic()
-                if error.answered or (tries and left <= 0):
+                time_left = deadline - time.monotonic()
+                if error.answered or (tries and time_left <= 0):
                     raise
                 if what and not tries:
                     logger.warning("%s goes on: %s", what, error)
             tries += 1
-            self.pause(min(pause, max(0.05, left)))
+            self.pause(min(pause, max(0.05, time_left)))
             pause = min(0.5, pause * 2)
 
     def look(self, name: str, *args: Arg) -> Any:
@@ -244,7 +244,7 @@ class Store:
         """Run `ask`. Redis' connection errors become StoreUnavailable, its refusals StoreRefused, and a text that UTF-8
         cannot encode becomes InvalidJob. Raises TimeoutError behind the deadline of `until`.
         """
-        if (seconds := left()) is not None and seconds < 0:
+        if (seconds := time_left()) is not None and seconds < 0:
             raise TimeoutError("the time for these calls is over")
         try:
             return ask()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from coordinator.sorters.directory import DirectoryWatch, File
+from coordinator.extending import DirectoryWatch, File
 from tasks.batches.items import Items
 from tasks.batches.round_trips import deliver
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Self
 
 from coordinator import CoordinatorError
-from coordinator.texts import REFUSED
+from coordinator.extending import REFUSED_CHARACTERS
 
 RECEIVED = "Data_Received"
 STOPPED = "Manually_stopped"
@@ -19,7 +19,7 @@ NO_PRIORITY = 10
 MOST_RESULTS = 1000
 
 _ROUND_TRIP = re.compile(r"(?P<batch>.+)-RT(?P<number>[0-9]{1,9})")
-_NAME = re.compile(rf"[^{REFUSED}]{{1,200}}")
+_NAME = re.compile(rf"[^{REFUSED_CHARACTERS}]{{1,200}}")
 LONGEST_NAME = 200
 
 

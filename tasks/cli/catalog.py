@@ -4,9 +4,7 @@ from operator import itemgetter
 
 import click
 
-from coordinator.cli.format import print_list
-from coordinator.cli.session import json_option, paged
-from coordinator.cursor import page
+from coordinator.extending import json_option, page_of, paged, print_list
 from tasks.catalog.sightings import Sightings
 from tasks.members import UnknownMember
 from tasks.service import service
@@ -32,6 +30,6 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
     else:
         read = Sightings(here.catalog.engine).gone if gone else here.catalog.objects
         found = [dict(row) for row in read(member, after=after, limit=most + 1)]
-        rows, after = page(found, most, lambda row: str(row["pid"]))
+        rows, after = page_of(found, most, lambda row: str(row["pid"]))
         heads = ["pid", "modified", "format_id", "size", *(["gone_since"] if gone else ["algorithm", "checksum"])]
     print_list("objects", rows, {head.replace("_", " "): itemgetter(head) for head in heads}, as_json_, after)

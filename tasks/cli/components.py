@@ -4,9 +4,7 @@ from copy import copy
 
 import click
 
-from coordinator.cli.format import as_json, named, pairs, print_list, table
-from coordinator.cli.group import ShowByName
-from coordinator.cli.session import json_option
+from coordinator.extending import ShowByName, as_json, as_pairs, as_table, columns_of, json_option, print_list
 from tasks.components import by_hand, look
 from tasks.components.registry import Registry
 
@@ -25,7 +23,7 @@ def components(ctx: click.Context, as_json_: bool) -> None:
     if as_json_:
         return print_list("components", conditions, {}, as_json_)
     heads = "component", "waits for", "limit", "works on", "waiting", "eligible", "last run", "next"
-    click.echo(table(heads, [_row(condition) for condition in conditions]))
+    click.echo(as_table(heads, [_row(condition) for condition in conditions]))
     for condition in conditions:
         for reason in condition["idle"]:
             click.echo(f"{condition['component']} is idle: {reason}")
@@ -47,11 +45,13 @@ def show(here: Registry, name: str, working: bool, as_json_: bool) -> None:
     """Show a component, or with --working the items that it works on."""
     component = here[name]
     if working:
-        return print_list("working", look.working(here, component), named("item", "node", "job", "since"), as_json_)
+        return print_list(
+            "working", look.working(here, component), columns_of("item", "node", "job", "since"), as_json_
+        )
     condition = look.condition(here, component)
     lines = [(name, value) for name, value in condition.items() if name != "idle"]
     reasons = [("idle", reason) for reason in condition["idle"]]
-    click.echo(as_json(condition) if as_json_ else pairs([*lines, *reasons]))
+    click.echo(as_json(condition) if as_json_ else as_pairs([*lines, *reasons]))
 
 
 @components.command()

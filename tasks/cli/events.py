@@ -2,8 +2,7 @@
 
 import click
 
-from coordinator.cli.format import named, print_list
-from coordinator.cli.session import json_option
+from coordinator.extending import columns_of, json_option, print_list
 from tasks import events as own
 
 
@@ -17,5 +16,5 @@ def events(after: int | None, most: int, as_json_: bool) -> None:
     """Show what became of objects, in the order in which it was stored: new, changed, archived, gone."""
     last, rows = own.last(), own.after(after, most)
     following = str(rows[-1].number) if rows and rows[-1].number < last else ""
-    columns = named("number", "member", "pid", "kind", "at", "delivered")
+    columns = columns_of("number", "member", "pid", "kind", "at", "delivered")
     print_list("events", rows, columns, as_json_, following, last=last)

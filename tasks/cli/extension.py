@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coordinator import Extension
-from coordinator.cli.later import Later
-from coordinator.diagnosis.cause import Why
+from coordinator import Extension, Why
+from coordinator.extending import Later
 
 if TYPE_CHECKING:
-    from coordinator.dashboard.extend import Pages
+    from coordinator.extending import Pages
     from tasks.components.registry import Registry
 
 HELP = {

@@ -11,9 +11,17 @@ from typing import TypeVar, Unpack
 
 import click
 
-from coordinator.author import Acting
-from coordinator.cli.format import as_json, named, pairs, print_list, text
-from coordinator.cli.session import act_options, json_option, paged
+from coordinator.extending import (
+    Acting,
+    act_options,
+    as_json,
+    as_pairs,
+    as_text,
+    columns_of,
+    json_option,
+    paged,
+    print_list,
+)
 from tasks import whereabouts
 from tasks.batches import Item, ItemConditions, ItemEvent, Items, Report
 from tasks.batches.deliveries import Deliveries
@@ -49,7 +57,7 @@ def items(ctx: click.Context, after: str, most: int, as_json_: bool, **asked: tu
     found = here.items.query(wanted, after or None, most)
     columns: dict[str, Callable[[Item], object]] = {
         "item": lambda item: item.id,
-        **named("type", "priority", "revision", "modified"),
+        **columns_of("type", "priority", "revision", "modified"),
         "events": lambda item: _marks(_worst_first(here.items.events(item.id))),
     }
     print_list("items", found.items, columns, as_json_, found.next, broken=found.broken)
@@ -89,7 +97,7 @@ def show(here: Registry, item: str, history: bool, as_json_: bool) -> None:
         whole = asdict(found) | {"events": events, "round_trips": trips, "orphans": orphans, "working": working}
         click.echo(as_json(whole))
         return
-    click.echo(pairs([*asdict(found).items(), ("other round trips", trips), ("now", working)]))
+    click.echo(as_pairs([*asdict(found).items(), ("other round trips", trips), ("now", working)]))
     for event in events:
         click.echo()
         _show_event(event)
@@ -115,7 +123,7 @@ def orphans(here: Registry, item: str | None, as_json_: bool) -> None:
 def _show_orphan(orphan: Mapping[str, Value]) -> None:
     outcome = "succeeded" if orphan["success"] else "FAILED"
     agent, report = f"{orphan['component']!s}-{orphan['version']!s}", Report.from_json(str(orphan["report"]))
-    click.echo(f"{orphan['type']!s} {outcome} at {text(orphan['ended'])} by {agent}, orphaned: it had lost the item")
+    click.echo(f"{orphan['type']!s} {outcome} at {as_text(orphan['ended'])} by {agent}, orphaned: it had lost the item")
     _show_report(report)
 
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coordinator import Extension
-from coordinator.cli.later import Later
-from coordinator.diagnosis.cause import Why
+from coordinator import Extension, Why
+from coordinator.extending import Later
 from tasks.app import coordinator, documents
 from tasks.cli.extension import batches, errors
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coordinator import Finding
-    from coordinator.dashboard.extend import Pages
+    from coordinator.extending import Pages
     from tasks.components.registry import Registry
 
 HELP = {

@@ -7,9 +7,7 @@ from operator import attrgetter
 import click
 
 import tasks.members as own
-from coordinator.cli.format import named, print_list
-from coordinator.cli.session import act_options, json_option, paged
-from coordinator.cursor import page
+from coordinator.extending import act_options, columns_of, json_option, page_of, paged, print_list
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
@@ -27,9 +25,9 @@ def members(ctx: click.Context, most: int, after: str, as_json_: bool) -> None:
     """Show each member, and each that left: its state, objects, failures, last and next run."""
     if ctx.invoked_subcommand:
         return
-    conditions, after = page(own.conditions(service(), after, most + 1), most, attrgetter("member"))
+    conditions, after = page_of(own.conditions(service(), after, most + 1), most, attrgetter("member"))
     columns: dict[str, Callable[[own.Condition], object]] = {
-        **named("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick"),
+        **columns_of("member", "state", "last_harvested", "objects", "gone", "failed", "next_tick"),
         "last run": _last_run,
         "what is wrong": _wrong,
     }

@@ -9,9 +9,7 @@ from typing import Unpack
 import click
 
 from coordinator import WaitTimeout
-from coordinator.author import Acting
-from coordinator.cli.format import as_json, named, pairs, print_list, table
-from coordinator.cli.session import act_options, json_option
+from coordinator.extending import Acting, act_options, as_json, as_pairs, as_table, columns_of, json_option, print_list
 from tasks import nodelist_refresh as job
 from tasks import whereabouts
 from tasks.app import NODELIST, app, coordinator, documents
@@ -126,13 +124,13 @@ def show(as_json_: bool) -> None:
         )
         for member_id, entry in listed.items()
     )
-    click.echo(table(("member", "name", "base url", "schedule", "synchronized"), rows))
+    click.echo(as_table(("member", "name", "base url", "schedule", "synchronized"), rows))
     version = (
         f"{copy.version}, stale"
         if copy.stale
         else str(copy.version or "none yet: the first node that starts commits one")
     )
-    click.echo("\n" + pairs([("version", version), ("kept by", kept_by or "no node or beat"), ("store", name)]))
+    click.echo("\n" + as_pairs([("version", version), ("kept by", kept_by or "no node or beat"), ("store", name)]))
     for problem in [f"{name} is away, so nobody knows"] if broken is None else broken:
         click.echo(f"broken entries: {problem}")
     for line in _pending(pending, name):
@@ -213,7 +211,7 @@ def verify(known: Path | None, patience: float, as_json_: bool) -> None:
     for line in () if as_json_ else (*few, *(f"known: {line}" for line in excused), *mended):
         click.echo(line, err=True)
     if differences and verdict.keepers and not as_json_:
-        click.echo(table(("node or beat", "its copy"), verdict.keepers.items()))
+        click.echo(as_table(("node or beat", "its copy"), verdict.keepers.items()))
     if differences:
         raise click.exceptions.Exit(1)
 
@@ -255,8 +253,8 @@ def moved(**acting: Unpack[Acting]) -> None:
 def history(as_json_: bool) -> None:
     """Show the last 100 changes, the newest first."""
     columns: dict[str, Callable[[Commit], object]] = {
-        **named("version", when="at"),
-        **named("who", "why"),
+        **columns_of("version", when="at"),
+        **columns_of("who", "why"),
         "entries": lambda commit: _few(commit.entries),
     }
     print_list("history", service().nodelist.document.history(), columns, as_json_)

@@ -7,7 +7,7 @@ import time
 import click
 
 from coordinator import Job, UnknownJob
-from coordinator.cli.session import act_options
+from coordinator.extending import act_options
 from tasks import members, requests
 from tasks.app import coordinator
 from tasks.catalog import one_object

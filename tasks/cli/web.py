@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.session import listen
+from coordinator.extending import listen
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -20,9 +20,7 @@ from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 
 from coordinator import Conflict, CurrentJob, LeaseLost
-from coordinator.jobs.backoff import delay_of
-from coordinator.jobs.spec import Spec
-from coordinator.jobs.validation import delays
+from coordinator.extending import Spec, delay_of, validation
 from tasks import instants
 from tasks.batches import Failure, Item, ItemLost, NewEvent, Report, UnknownItem
 from tasks.components.declaration import Component, NotYet, Work
@@ -65,7 +63,7 @@ def work(registry: Registry, task: Task, component: Component, item: str) -> Chi
     except PASSING:
         raise
     except infrastructure as error:
-        spec: Spec = {} if component.retry_delay is None else {"retry_delay": delays(component.retry_delay)}
+        spec: Spec = {} if component.retry_delay is None else {"retry_delay": validation.delays(component.retry_delay)}
         pause = delay_of(spec, task.request.retries, 1.0)
         logger.warning("%s on %s: %s", component.name, item, error)
         raise task.retry(exc=error, countdown=pause, max_retries=component.max_attempts - 1) from error

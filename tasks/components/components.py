@@ -16,7 +16,7 @@ from celery.app.task import Task
 from sqlalchemy.exc import SQLAlchemyError
 
 from coordinator import Coordinator, Entry, SettingsError, Submission
-from coordinator.jobs.validation import near
+from coordinator.extending import validation
 from tasks.components import child, poll
 from tasks.components.declaration import Component, ComponentOptions, Function
 from tasks.components.registry import OF_A_RUN, POLL, RECORD, WORK, Errors, Registry
@@ -45,7 +45,7 @@ class Components(Registry):
 
         known = ["event", *ComponentOptions.__annotations__]
         if wrong := [word for word in options if word not in known]:
-            raise SettingsError(f"component {name!r}: it has no word {wrong[0]!r}{near(wrong[0], known)}")
+            raise SettingsError(f"component {name!r}: it has no word {wrong[0]!r}{validation.near(wrong[0], known)}")
 
         def add(function: Function) -> Function:
             component = Component(name, version, event, function, **options)

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from coordinator import Backoff, CurrentJob, SettingsError
-from coordinator.jobs.validation import count, delays, limit, names_of_errors
-from coordinator.lanes.client import MAX_LIMIT
-from coordinator.scheduler.schedules import schedule_of
+from coordinator.extending import MAX_LANE_LIMIT, schedule_of, validation
 from tasks.batches import Failure, Item, ItemConditions
 from tasks.batches.values import checked_name
 
@@ -144,17 +142,17 @@ class Component:
             schedule_of(self.every)
         except (ValueError, TypeError) as error:
             raise ValueError(f"every: {error}") from error
-        limit("max_lifetime", self.max_lifetime)
-        soft = 0.0 if self.soft_time_limit is None else limit("soft_time_limit", self.soft_time_limit)
-        if self.time_limit is not None and limit("time_limit", self.time_limit) <= soft:
+        validation.limit("max_lifetime", self.max_lifetime)
+        soft = 0.0 if self.soft_time_limit is None else validation.limit("soft_time_limit", self.soft_time_limit)
+        if self.time_limit is not None and validation.limit("time_limit", self.time_limit) <= soft:
             raise ValueError(f"soft_time_limit {soft} s must be below time_limit {self.time_limit} s")
         for word, least in LEAST.items():
-            count(word, getattr(self, word), least)
-        if self.simultaneous_processes > MAX_LIMIT:
-            raise ValueError(f"simultaneous_processes is at most {MAX_LIMIT}, the greatest limit of a lane")
+            validation.count(word, getattr(self, word), least)
+        if self.simultaneous_processes > MAX_LANE_LIMIT:
+            raise ValueError(f"simultaneous_processes is at most {MAX_LANE_LIMIT}, the greatest limit of a lane")
         if self.retry_delay is not None:
-            delays(self.retry_delay)
-        names_of_errors("infrastructure", self.infrastructure)
+            validation.delays(self.retry_delay)
+        validation.names_of_errors("infrastructure", self.infrastructure)
 
     @property
     def wanted(self) -> ItemConditions:
@@ -175,7 +173,7 @@ class Component:
     @property
     def limits(self) -> dict[str, int]:
         """The limits of the component's lanes. Many runs may be parked while one polls."""
-        return {self.name: self.simultaneous_processes, self.run_lane: MAX_LIMIT}
+        return {self.name: self.simultaneous_processes, self.run_lane: MAX_LANE_LIMIT}
 
     def lane_of(self, item: str) -> str:
         """The key of the component's work on an item."""

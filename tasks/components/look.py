@@ -7,15 +7,20 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
-from coordinator import Job, Lane, UnknownEntry, UnknownJob
-from coordinator.author import Acting, Author, act_of, author_of, refuses_viewers
-from coordinator.diagnosis.cause import Cause, Why
-from coordinator.diagnosis.codes import Codes, cause
-from coordinator.jobs.trail import note
-from coordinator.jobs.validation import near
-from coordinator.lanes.view import closed
-from coordinator.scheduler.entry import next_tick
-from coordinator.store.values import Json
+from coordinator import Author, Cause, Job, Lane, UnknownEntry, UnknownJob, Why
+from coordinator.extending import (
+    Acting,
+    Codes,
+    Json,
+    act_of,
+    author_of,
+    cause,
+    next_tick,
+    note_act,
+    refuses_viewers,
+    validation,
+    why_closed,
+)
 from tasks import instants
 from tasks.batches import ItemConflict, ItemEvent, UnknownItem, runs
 from tasks.batches.profiles import Newest, Profile
@@ -28,7 +33,11 @@ from tasks.components.poll import priority_of
 from tasks.components.registry import POLL, Registry
 
 PAGE = 1000
-CODES: Codes = {
+_COMMANDS = {
+    "item-restart": ("items restart", "{id:sh}"),
+    "item-remove": ("items remove", "{id:sh} {event:sh}"),
+}
+_SAID = {
     "item.stopped": ("is stopped for every component", "item-remove id event"),
     "item.done": ("has all its events: {events:names}", ""),
     "item.at-work": ("has the component {component}, which {does}: job {job}", ""),
@@ -37,6 +46,7 @@ CODES: Codes = {
     "item.lacks": ("keeps {component} waiting for {event}, {how}", ""),
     "item.has": ("is left out by {component}, since it has {event}", ""),
 }
+CODES = Codes(_SAID, _COMMANDS)
 WAITS = ("waiting", "ready")
 
 
@@ -109,13 +119,13 @@ def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
         yield "no beat knows its schedule: start one, or run it by hand"
     lanes = [registry.coordinator.lane(key, 1) for key in component.limits]
     for lane in lanes:
-        yield f"its lane {lane.key} is {why}" if (why := closed(lane)) else ""
+        yield f"its lane {lane.key} is {why}" if (why := why_closed(lane)) else ""
         yield f"its run {lane.jobs[0]} is parked until its children end" if lane.state == "parked" else ""
     kinds = registry.items.kinds()
     known = kinds.union(other.event for other in registry.all())
     for kind in (*component.past, *component.past_failed):
         if kind not in kinds:
-            yield f"no item ever had the event {kind}{near(kind, known - {kind})}"
+            yield f"no item ever had the event {kind}{validation.near(kind, known - {kind})}"
 
 
 def condition(here: Registry, component: Component) -> ComponentCondition:
@@ -208,7 +218,9 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
     declared = registry.all()
     types = sorted({name for component in declared for name in component.types})
     if declared and kind not in types and all(component.types for component in declared):
-        wrong = f"type {kind!r}{near(kind, types)}: no component works on it; they work on {', '.join(types)}"
+        wrong = (
+            f"type {kind!r}{validation.near(kind, types)}: no component works on it; they work on {', '.join(types)}"
+        )
         raise ValueError(wrong)
     if not registry.items.register(item, type=kind, directory=directory, priority=priority):
         raise ItemConflict(f"{item} is registered already: coordinator items show {item}")
@@ -285,7 +297,7 @@ def approve(registry: Registry, batch: str, **acting: Unpack[Acting]) -> Outcome
 def _note(registry: Registry, act: str, verb: str, item: str, version: str, before: str, after: str) -> None:
     """Write the act on the item of this version into the trail. While one author's is noted, another's is refused."""
     name = f"{verb} {item} {version}"
-    note(registry.coordinator.store, verb, "item", item, name, act, before, after, seconds=60)
+    note_act(registry.coordinator.store, verb, "item", item, name, act, before, after, seconds=60)
 
 
 def _waiting(registry: Registry, item: str) -> Iterator[str]:

@@ -49,7 +49,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
-from coordinator.store.client import left
+from coordinator.extending import time_left
 from tasks.database.columns import upsert
 from tasks.database.group import Group
 from tasks.version import VERSION
@@ -138,13 +138,13 @@ def open_database(url: str, host: str, group: Group, *, may_be_newer: bool = Fal
 
 
 def _hasten(dialect: Dialect, record: object, args: object, parameters: dict[str, object]) -> None:
-    if left() is not None and "connect_timeout" in parameters:
+    if time_left() is not None and "connect_timeout" in parameters:
         parameters["connect_timeout"] = PAGE_CONNECTS
 
 
 def _limit(connection: Connection) -> None:
     """Have the database stop what this transaction asks, once the time of its page is over."""
-    seconds = left()
+    seconds = time_left()
     if connection.dialect.name != "sqlite":
         if seconds is not None:
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, int(1000 * seconds) + 1)}")
@@ -155,7 +155,7 @@ def _limit(connection: Connection) -> None:
 
 
 def _say_too_late(context: ExceptionContext) -> None:
-    if (seconds := left()) is not None and seconds <= 0:
+    if (seconds := time_left()) is not None and seconds <= 0:
         raise TimeoutError("the time for these queries is over") from context.original_exception
 
 

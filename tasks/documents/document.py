@@ -29,9 +29,7 @@ from typing import Any
 from kombu.utils.json import loads
 
 from coordinator import StoreUnavailable
-from coordinator.store.client import Store
-from coordinator.store.times import instant
-from coordinator.store.values import Json
+from coordinator.extending import Json, Store, instant
 from tasks.documents.copy import NONE, Copy, text_of
 from tasks.documents.errors import Changed, NotInReplicaSet, StaleFence, UpdatePending
 from tasks.documents.library import with_documents

@@ -3,21 +3,20 @@
 from functools import cache
 from pathlib import Path
 
-from coordinator.store import library
-from coordinator.store.client import Store
-from coordinator.store.library import RULES, Library
+from coordinator.extending import RULES, Library, Store, assemble
+from coordinator.extending import text_of as text_of_rule
 
 HERE = Path(__file__).parent
 OWN = ("versions", "document")
 
 
 def text_of(file: str) -> str:
-    return (HERE / f"{file}.lua").read_text(encoding="utf-8") if file in OWN else library.text_of(file)
+    return (HERE / f"{file}.lua").read_text(encoding="utf-8") if file in OWN else text_of_rule(file)
 
 
 @cache
 def current() -> Library:
-    return library.assemble(text_of, "", "documents_", (*RULES[:-1], "versions", RULES[-1]), ("clock", "document"))
+    return assemble(text_of, "", "documents_", (*RULES[:-1], "versions", RULES[-1]), ("clock", "document"))
 
 
 def with_documents(store: Store) -> Store:

@@ -27,8 +27,7 @@ from typing import IO, Protocol, TypedDict
 from kombu.utils.json import dumps, loads
 
 from coordinator import CoordinatorError, StoreRefused, StoreUnavailable
-from coordinator.store.client import Store
-from coordinator.threads import StoppableThread
+from coordinator.extending import StoppableThread, Store
 from tasks.documents.copy import ANY, NONE, sum_of
 from tasks.documents.document import Document
 from tasks.documents.library import with_documents

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kombu.utils.json import loads
 
-from coordinator.store.client import Store
+from coordinator.extending import Store
 
 
 class Keeper(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from coordinator import Coordinator, StoreUnavailable
-from coordinator.settings import Settings as OfLibrary
+from coordinator import Settings as OfLibrary
 from tasks.settings import PREFIX, Settings
 
 MARK = "CELERY_COORDINATOR_ENVIRONMENT"

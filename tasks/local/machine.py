@@ -26,11 +26,7 @@ import click
 import psutil
 
 from coordinator import Coordinator, StoreUnavailable
-from coordinator.broker import is_amqp
-from coordinator.diagnosis.server import of_server
-from coordinator.local.child import ChildSpec
-from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable
-from coordinator.local.supervisor import Supervisor
+from coordinator.extending import ChildSpec, EmbeddedRedis, EmbeddedUnavailable, Supervisor, is_amqp, server_findings
 from tasks.broker import own_address
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment
@@ -135,7 +131,7 @@ class Machine:
         ]
 
     def warnings(self) -> tuple[str, ...]:
-        findings = of_server(self.coordinator.store)
+        findings = server_findings(self.coordinator.store)
         return tuple(f"{finding.message}: {finding.fix}" for finding in findings if finding.level != "info")
 
     def _revive(self, server: EmbeddedRedis) -> None:

@@ -20,7 +20,7 @@ import httpx
 from lxml import etree
 from pydantic import ValidationError
 
-from coordinator.address import split
+from coordinator.extending import split_url
 from tasks import instants
 from tasks.member_node import safe_xml, tls
 from tasks.member_node.member import Member
@@ -303,6 +303,6 @@ def _complaint(response: httpx.Response) -> str:
 def _proxy(address: str) -> httpx.Proxy:
     """Raises ValueError, which tells nothing of the address: it may have a password."""
     try:
-        return httpx.Proxy(split(address).geturl())
+        return httpx.Proxy(split_url(address).geturl())
     except (ValueError, httpx.InvalidURL):
         raise ValueError("the proxy is no address such as http://user:password@host:port, percent-encoded") from None

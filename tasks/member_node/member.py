@@ -12,7 +12,7 @@ from lxml import etree
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, JsonValue, StringConstraints
 
 from coordinator import Quartz
-from coordinator.texts import REFUSED
+from coordinator.extending import REFUSED_CHARACTERS
 from tasks import instants
 from tasks.member_node import safe_xml
 
@@ -34,7 +34,7 @@ def _web_address(url: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Identifier = Annotated[Text, StringConstraints(max_length=256, pattern=rf"^[^\s{REFUSED}]+$")]
+Identifier = Annotated[Text, StringConstraints(max_length=256, pattern=rf"^[^\s{REFUSED_CHARACTERS}]+$")]
 Address = Annotated[Text, AfterValidator(_web_address)]
 Moment = Annotated[
     datetime,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple, Unpack
 
 from coordinator import UnknownJob
-from coordinator.author import Acting, act_of, author_of, refuses_viewers
+from coordinator.extending import Acting, act_of, author_of, refuses_viewers
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog.former import purge as purge_catalog

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import cast
 
-from coordinator import CoordinatorError, UnknownEntry
-from coordinator.diagnosis.cause import Cause, Why
-from coordinator.diagnosis.codes import Codes, cause
-from coordinator.lanes.view import Lane, look
-from coordinator.scheduler.entry import next_ticks
-from coordinator.store.values import Json
+from coordinator import Cause, CoordinatorError, Lane, UnknownEntry, Why
+from coordinator.extending import Codes, Json, cause, lanes_at, next_ticks
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog.catalog import MemberSummary
@@ -25,7 +21,11 @@ from tasks.schedules import lane_of
 from tasks.service import Holdings, service
 
 _UNAPPROVED = "it is not approved"
-CODES: Codes = {
+_COMMANDS = {
+    "member-approve": ("members approve", "{id:sh}"),
+    "member-refresh": ("refresh", "{id:sh}"),
+}
+_SAID = {
     "member.obstacle": ("is not synchronized: {obstacle}", "member-approve id=waits"),
     "member.unscheduled": ("has no ticks: {unscheduled}", ""),
     "member.silent": ("did not answer, and is left alone until {until:at}", "member-refresh id"),
@@ -53,6 +53,7 @@ CODES: Codes = {
         "celery -A tasks beat -S coordinator.scheduler.Scheduler",
     ),
 }
+CODES = Codes(_SAID, _COMMANDS)
 FEW = 3  # pids, from which on they show a habit of a server
 SHOWN = 500  # characters of a value in a cause or in the audit trail
 
@@ -105,7 +106,7 @@ def conditions_of(names: Sequence[str], listed: Mapping[str, Listed], here: Hold
     read = here.nodelist.document.read(), here.settings.zone, here.catalog.summaries(names)
     return [
         _condition_of(name, listed.get(name), lane, tick, *read)
-        for name, lane, tick in zip(names, look(store, keys, 1), next_ticks(store, keys), strict=True)
+        for name, lane, tick in zip(names, lanes_at(store, keys, 1), next_ticks(store, keys), strict=True)
     ]
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab, View
-from coordinator.errors import InvalidJob
+from coordinator import InvalidJob
+from coordinator.extending import Act, Asked, Field, Page, Pages, Reading, Tab, View
 from tasks.batches import Item, ItemConditions, ItemEvent
 from tasks.batches.items import newest
 from tasks.components import look

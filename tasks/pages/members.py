@@ -9,9 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from coordinator import UnknownJob
-from coordinator.cursor import page
-from coordinator.dashboard.extend import Act, Asked, Field, Page, Pages, Reading, Tab
-from coordinator.dashboard.show import job_link
+from coordinator.extending import Act, Asked, Field, Page, Pages, Reading, Tab, job_link, page_of
 from tasks import members as own
 from tasks.app import coordinator
 from tasks.catalog.former import former
@@ -37,7 +35,7 @@ def members(asked: Asked) -> Page:
     names = [name for name in [*listed, *former(here.catalog, listed)] if text in name.lower()]
     after = asked.text("after")
     first = names.index(after) + 1 if after in names else 0
-    shown, more = page(names[first : first + ROWS + 1], ROWS, str)
+    shown, more = page_of(names[first : first + ROWS + 1], ROWS, str)
     kept, keepers = asked.keep("keepers", KEEPERS, lambda: _keepers(document))
     values = {
         "rows": own.conditions_of(shown, listed, here),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import uvicorn
 
-from coordinator.local.prompt import Prompt
+from coordinator.extending import Prompt
 from tasks.member_node.subjects import of_certificate
 from tasks.web.app import MembersApp
 from tasks.web.caller import SUBJECT

@@ -9,7 +9,7 @@ from coordinator.jobs.record import fields
 from coordinator.jobs.retarget import retarget
 from coordinator.lanes.bulk import on_filter
 from coordinator.lanes.plan import STOPPING, Plan, Projection, of_cancel, of_move, of_release, of_retarget, of_retry
-from coordinator.lanes.view import look
+from coordinator.lanes.view import lanes_at
 from proof.model.beside import ACT
 from proof.model.machine import ENDS_OF_LINE, KEY, PICK, A, B
 from proof.model.steps import act
@@ -99,7 +99,7 @@ class Planned(Whole):
         plan, before = on_filter(self.store, verb, wanted)[0].plan(), self.waiting()
         self.again = False
         do()
-        [now] = look(self.store, [key], 1)
+        [now] = lanes_at(self.store, [key], 1)
         for hit in plan.hits:
             type(self).seen.add((verb, hit.state, hit.becomes))
             assert hit.thing == f"lane {key}"

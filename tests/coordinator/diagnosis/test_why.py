@@ -10,7 +10,7 @@ import pytest
 from coordinator import Coordinator, InvalidJob, UnknownJob
 from coordinator.diagnosis.cause import Why
 from coordinator.extension import Extension
-from coordinator.lanes.client import MAX_LIMIT
+from coordinator.lanes.client import MAX_LANE_LIMIT
 from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import overdue
 from tests.harness.command import Call, loaded, told
@@ -55,7 +55,7 @@ def test_a_chain_goes_from_lane_to_lane_down_to_the_job_that_runs(node: Puppet, 
 
 
 def test_a_job_far_behind_counts_the_jobs_before_it_and_no_pause(node: Puppet, coordinator: Coordinator) -> None:
-    far = MAX_LIMIT + 10
+    far = MAX_LANE_LIMIT + 10
     node.lanes.submit_many(sketch("a", job_id=f"{at}") for at in range(far + 1))
     coordinator.pause("a")
     coordinator.set_limit("a", 2)

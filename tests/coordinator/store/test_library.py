@@ -12,7 +12,7 @@ import redis
 from celery import Celery
 
 from coordinator import Coordinator
-from coordinator.diagnosis.server import of_server
+from coordinator.diagnosis.server import server_findings
 from coordinator.errors import SettingsError, StoreRefused
 from coordinator.lanes.client import LaneClient
 from coordinator.scheduler import Scheduler
@@ -185,7 +185,7 @@ def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_way_out(old
         lambda: store.step("fence_next"),
         lambda: Coordinator(url=old_redis.url(0)).submit("a", {"task": "t", "args": [], "kwargs": {}, "options": {}}),
         lambda: store.checked(store.step_many("fence_next", [()])[0]),
-        lambda: of_server(store),
+        lambda: server_findings(store),
         store.check,
         store.libraries,
     ]

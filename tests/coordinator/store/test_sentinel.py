@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from coordinator.diagnosis.server import of_server
+from coordinator.diagnosis.server import server_findings
 from coordinator.errors import SettingsError, StoreRefused
 from coordinator.store.client import Store
 from tests.coordinator.store.stores import fault, put, store_of, submit
@@ -79,7 +79,7 @@ def test_a_sentinel_that_hangs_costs_a_part_of_a_call_and_a_master_without_repli
 
 def codes(store: Store) -> set[str]:
     """What `doctor` finds of this Redis."""
-    return {finding.code for finding in of_server(store)}
+    return {finding.code for finding in server_findings(store)}
 
 
 def test_a_store_follows_the_master_that_hangs_and_leaves_it_for_good(sentinels: Sentinels) -> None:
