@@ -90,7 +90,7 @@ FAULTS = [
     ),
     Fault(
         "bells-pause-doubles-without-bound", "08d7eae", "coordinator/store/functions/steps/node.lua",
-        "c.now + 1000, bell)", "c.now + math.max(1000, c.now - tonumber(string.match(bell, '^%d+'))), bell)",
+        "c.now + 1000, wake)", "c.now + math.max(1000, c.now - tonumber(string.match(wake, '^%d+'))), wake)",
         "tests/coordinator/fleet/test_nodes.py::"
         "test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_once_it_arrives",
         "RabbitMQ refused doorbells for 60 s. Idle slots stayed idle for 19 s afterwards: the pause between "
@@ -178,7 +178,7 @@ FAULTS = [
     ),
     Fault(
         "component-waits-for-all-its-items", "08d7eae", "tasks/components/declaration.py",
-        "self.run_lane: MAX_LIMIT}", "self.run_lane: 1}",
+        "self.run_lane: MAX_LANE_LIMIT}", "self.run_lane: 1}",
         "tests/fleet/shared/test_components.py::"
         "test_a_hung_child_holds_its_place_alone_and_a_new_item_begins_by_its_priority",
         "A run waited for all of its 100 items: one of priority 1 began after 30 of 30, and a hung child "
@@ -541,7 +541,7 @@ FAULTS = [
         "A first conflict was to be tried again within 50 ms. Only the sweep looked for it, half a second later.",
     ),
     Fault(
-        "a-damaged-field-ends-each-heartbeat", "e3bb771", "coordinator/store/functions/rules/doorbells.lua",
+        "a-damaged-field-ends-each-heartbeat", "e3bb771", "coordinator/store/functions/rules/wakes.lua",
         "tonumber(about[1]), tonumber(about[2]) or 0,", "tonumber(about[1]), about[2],",
         "tests/coordinator/jobs/test_damaged.py::test_a_damaged_field_of_any_other_hash_stops_nobody",
         "One unreadable field of a node, a sorter, a limit or a count ended each heartbeat, sweep or submit.",
@@ -717,14 +717,14 @@ IMAGINED = [
         "whoever waits for a job learns of its end only when it looks by itself",
     ),
     Fault(
-        "wake-ups-are-kept-for-ever", "", "coordinator/store/functions/rules/doorbells.lua",
+        "wake-ups-are-kept-for-ever", "", "coordinator/store/functions/rules/wakes.lua",
         "  redis.call('PEXPIRE', list, KEPT)\n", "",
         "tests/coordinator/fleet/test_nodes.py::"
         "test_the_clock_of_a_worker_finds_a_wake_up_in_a_list_of_its_own_which_lasts_a_minute",
         "the wake-ups of a worker that is gone are kept for ever",
     ),
     Fault(
-        "wake-ups-of-the-worker-before", "", "coordinator/store/functions/rules/doorbells.lua",
+        "wake-ups-of-the-worker-before", "", "coordinator/store/functions/rules/wakes.lua",
         "(redis.call('HGET', name, 'incarnation') or '')", "'a'",
         "tests/coordinator/fleet/test_nodes.py::"
         "test_the_clock_of_a_worker_finds_a_wake_up_in_a_list_of_its_own_which_lasts_a_minute",
@@ -732,7 +732,7 @@ IMAGINED = [
     ),
     Fault(
         "a-lost-wake-up-stays-lost", "", "coordinator/warden/clock/clock.py",
-        "        for wake in beat.bells:\n            self._wake(wake)\n", "",
+        "        for wake in beat.wakes:\n            self._wake(wake)\n", "",
         "tests/coordinator/warden/clock/test_clock.py::"
         "test_a_beat_wakes_the_worker_again_where_no_runner_has_answered",
         "a job whose wake-up was lost waits until another one comes",

@@ -93,14 +93,14 @@ def _of_bells(store: Store, living: Sequence[Node]) -> Iterator[Finding]:
     """Wake-ups that a node with a free slot does not answer. Those of a full node wait for a slot."""
     now = store.now()
     rungs = store.read_many([("ZRANGE", store.key("rung", node.name), 0, _MOST) for node in living])
-    for node, bells in zip(living, rungs, strict=True):
-        ages = [(now - int(bell.partition(b"-")[0])) / 1000 for bell in bells]
+    for node, wakes in zip(living, rungs, strict=True):
+        ages = [(now - int(wake.partition(b"-")[0])) / 1000 for wake in wakes]
         late = [age for age in ages if age > _UNANSWERED]
         if late and node.running + node.ordinary < node.capacity:
             said = f"{len(late)} wake-ups are not answered, the oldest for {span_text(max(late))}"
             said += f"; the last runner there failed: {node.failure}" if node.failure else ""
             way_out = f"celery -A APP worker -n {quote(node.name)}  # again, once it reaches the broker"
-            yield Finding("warning", "bell.overdue", f"node {node.name}", said, way_out)
+            yield Finding("warning", "wakes.overdue", f"node {node.name}", said, way_out)
 
 
 def _of_results(look: Snapshot) -> Iterator[Finding]:

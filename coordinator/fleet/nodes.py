@@ -65,12 +65,12 @@ class Node:
 class Beat:
     """The reply to a heartbeat.
 
-    `bells`: overdue wake-ups. `drains`: seconds for which the node has drained, None: it does not. `errands`: a result
+    `wakes`: overdue wake-ups. `drains`: seconds for which the node has drained, None: it does not. `errands`: a result
     is owed, or a parked job is due for a look. `busy`: a runner has a claim. `swept`: ms since the last sweep. `now`:
     the installation's clock, in ms.
     """
 
-    bells: list[bytes]
+    wakes: list[bytes]
     drains: float | None
     errands: bool
     busy: bool
@@ -103,11 +103,11 @@ class Nodes:
         ttl = milliseconds(self.store.settings.node_ttl)
         sent = "" if times is None else dumps(times)
         measures = "" if batch is None else dumps(batch)
-        verdict, bells, drains, *rest = self.store.step("node_beat", name, incarnation, ttl, sent, measures, *fields)
+        verdict, wakes, drains, *rest = self.store.step("node_beat", name, incarnation, ttl, sent, measures, *fields)
         if verdict != b"alive":
             return None
         due, busy, swept, now = rest
-        return Beat(bells, None if drains < 0 else drains / 1000, bool(due), bool(busy), swept, now)
+        return Beat(wakes, None if drains < 0 else drains / 1000, bool(due), bool(busy), swept, now)
 
     def drain(self, name: str, on: bool, act: str) -> bool:
         """Drain a node, or let it go on. True if that changed anything."""

@@ -105,13 +105,13 @@ class Runner:
         self._tracers, self._events, self._outbox = tools.tracers, tools.events, tools.outbox
         self._ttl = milliseconds(self.store.settings.lock_ttl)
 
-    def run(self, bell: str) -> int:
+    def run(self, wake: str) -> int:
         """Work until the slice is over or nothing is ready, and return the number of attempts.
 
         An error is noted on the board before it is raised, and the clock puts the job back.
         """
         try:
-            count = self._work(bell)
+            count = self._work(wake)
         except BaseException as error:
             self._pen.fail(str(safe_repr(error)), signalled=is_signalled())
             raise
@@ -120,10 +120,10 @@ class Runner:
         self._pen.close()
         return count
 
-    def _work(self, bell: str) -> int:
+    def _work(self, wake: str) -> int:
         until, count = time.monotonic() + (0 if self._one_each else self.store.settings.slice), 0
         token = self._token()
-        reply = self._insist("runner_take", self.node, self.incarnation, self.id, bell, token, self._ttl)
+        reply = self._insist("runner_take", self.node, self.incarnation, self.id, wake, token, self._ttl)
         while reply:
             claim, count = claim_of(reply, token), count + 1
             self._note_waits(claim.task, reply[-1])

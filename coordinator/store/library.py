@@ -18,7 +18,7 @@ from coordinator.errors import SettingsError
 # Bottom up: each file uses only tables of earlier files. A file of rules returns one table, which has the file's name.
 RULES = (
     "redis", "base", "record", "sorters", "states", "history", "audit", "ticks", "grabs", "retention", "line", "locks",
-    "classes", "ready", "pace", "doorbells", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes",
+    "classes", "ready", "pace", "wakes", "coalesce", "admit", "rings", "settle", "cancel", "claim", "nodes",
     "held", "submit", "step",
 )  # fmt: skip
 STEPS = (

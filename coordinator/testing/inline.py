@@ -179,7 +179,7 @@ class InlineJobs:
         self._wakes.extend(wake.decode() for wake in wakes or ())
         return bool(self._wakes)
 
-    def _run(self, bell: str) -> None:
+    def _run(self, wake: str) -> None:
         """Run the job of a wake-up, without the locks of the calling code."""
         if self._tools is None:
             self._tools = Tools(self._app, self._place)
@@ -189,7 +189,7 @@ class InlineJobs:
         context = copy_context()
         context.run(holding.set, ())
         try:
-            context.run(runner.run, bell)
+            context.run(runner.run, wake)
         except BaseException:
             self._end(runner.id)
             raise

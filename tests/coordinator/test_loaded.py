@@ -93,5 +93,5 @@ def test_the_front_door_hands_on_each_public_name_and_no_other() -> None:
 
 def test_its_help_is_a_page_that_names_them_all() -> None:
     page = pydoc.plain(pydoc.render_doc(coordinator))
-    assert page.count("\n") < 100
+    assert page.count("\n") < 110
     assert [name for name in coordinator._HOME_OF if name not in page] == []

@@ -176,7 +176,7 @@ class Clock:
         if beat.errands:
             self._errands_until = time.monotonic() + _LINGERS
         self._drained = beat.drains is not None and beat.drains > self.settings.drain_timeout
-        for wake in beat.bells:
+        for wake in beat.wakes:
             self._wake(wake)
         return True
 

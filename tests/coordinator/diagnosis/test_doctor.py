@@ -189,9 +189,9 @@ def test_bells_that_a_node_with_room_does_not_answer_are_found(node: Puppet) -> 
     rung, now = node.store.key("rung", "one"), node.store.now()
     node.store._client.zadd(rung, {f"{now - 60_000}-1": now, f"{now}-2": now})
     told = "1 wake-ups are not answered, the oldest for 60 s"
-    assert said(node)["bell.overdue"].message == told
+    assert said(node)["wakes.overdue"].message == told
     node.store._client.hset(node.store.key("node", "one"), "failure", "OSError(24)")
-    assert said(node)["bell.overdue"].message == f"{told}; the last runner there failed: OSError(24)"
+    assert said(node)["wakes.overdue"].message == f"{told}; the last runner there failed: OSError(24)"
     for number in range(4):
         node.submit(str(number))
     taken = [node.must_take() for _ in range(4)]

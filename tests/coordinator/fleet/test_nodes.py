@@ -185,10 +185,10 @@ def test_the_clock_of_a_worker_finds_a_wake_up_in_a_list_of_its_own_which_lasts_
 
 def test_a_wake_up_that_no_runner_answers_is_told_to_the_clock_by_a_beat(node: Puppet) -> None:
     node.submit("a")
-    assert node.nodes.beat("one", "a", {}).bells == []
+    assert node.nodes.beat("one", "a", {}).wakes == []
     (bell,) = make_overdue(node)
-    assert node.nodes.beat("one", "a", {}).bells == [bell.encode()]
-    assert node.nodes.beat("one", "a", {}).bells == [], "not before another second is over"
+    assert node.nodes.beat("one", "a", {}).wakes == [bell.encode()]
+    assert node.nodes.beat("one", "a", {}).wakes == [], "not before another second is over"
     node.finish(node.must_take(bell=bell))
 
 
@@ -218,7 +218,7 @@ def test_bells_that_were_lost_are_rung_again_one_of_them_each_second_and_all_onc
         for bell in node.rung():
             assert (node.store._client.zscore(key, bell) or 0) <= before + 1000
             node.store._client.zadd(key, {bell: before - 60_000})
-        return [bell.decode() for bell in beat.bells] if beat else []
+        return [bell.decode() for bell in beat.wakes] if beat else []
 
     assert again() == bells
     (probe,) = again()
@@ -239,7 +239,7 @@ def test_bells_for_work_that_was_taken_by_others_leave_and_free_the_room(coordin
     assert two.order()
     assert scores(one)["one"] > 0.2
     make_overdue(one)
-    assert one.nodes.beat("one", "a", {}).bells == []
+    assert one.nodes.beat("one", "a", {}).wakes == []
     assert one.rung() == []
     assert scores(one)["one"] < 0.2
 

@@ -93,11 +93,11 @@ end
 
 -- What a step begins with; it writes another value into its context.
 local DEFAULTS = {
-  readied = false, -- list of jobs that became ready: the step rings one bell for each at its end
+  readied = false, -- list of jobs that became ready: the step wakes a node for each at its end
   direct = false, -- true: the step takes a job itself
   fresh = false, -- the last job that became ready, not written yet: a step that takes a job may take this one
   alone = false, -- cache: the first exclusive job in each line with a mark
-  served = false, -- the class for which the step took a job or rang a bell
+  served = false, -- the class for which the step took a job or woke a node
   more = 0, -- 1: the sweep has more to do than one step may
   asking = false, -- the waiter for a lock that called this step
   paused = false, -- since when the lane that this step resumes was paused

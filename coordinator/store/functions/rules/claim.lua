@@ -138,7 +138,7 @@ function claim.next(c, node, runner, token, ttl, before)
     reply = repeated(c, id)
   elseif not before or held == before then
     reply = start_any(c, node, runner, token, ttl)
-    if before == '' or not reply then doorbells.rescore(c, node) end
+    if before == '' or not reply then wakes.rescore(c, node) end
   end
   c.served = reply and reply[CLASS]
   return reply

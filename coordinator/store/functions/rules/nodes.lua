@@ -95,22 +95,22 @@ function nodes.can_run(c, class, task)
   return false
 end
 
--- Counts bells that are younger than 1 s. The node will answer those; an older one it may never answer.
-function nodes.fresh_bells(c, node)
+-- Counts the wake-ups that are younger than 1 s. The node will answer those; an older one it may never answer.
+function nodes.fresh_wakes(c, node)
   local fresh = 0
-  for _, bell in ipairs(redis.call('ZRANGE', c.P .. 'rung:' .. node, 0, -1)) do
-    if c.now - tonumber(string.match(bell, '^%d+')) < 1000 then fresh = fresh + 1 end
+  for _, wake in ipairs(redis.call('ZRANGE', c.P .. 'rung:' .. node, 0, -1)) do
+    if c.now - tonumber(string.match(wake, '^%d+')) < 1000 then fresh = fresh + 1 end
   end
   return fresh
 end
 
--- Rings nodes with room, one for each ready job for which no bell is on its way.
+-- Wakes nodes with room, one for each ready job for which no wake-up is on its way.
 function nodes.wake_idle(c)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'ready')) do
     local idle, living = ready.count(c, class, 64), redis.call('SMEMBERS', c.P .. 'fits:' .. class)
-    for _, node in ipairs(living) do idle = idle - nodes.fresh_bells(c, node) end
+    for _, node in ipairs(living) do idle = idle - nodes.fresh_wakes(c, node) end
     local task = idle > 0 and living[1] and ready_task(c, class, living)
-    while task and idle > 0 and doorbells.ring(c, class, task) do idle = idle - 1 end
+    while task and idle > 0 and wakes.wake_best(c, class, task) do idle = idle - 1 end
   end
 end
 

@@ -243,7 +243,7 @@ end
 -- in that state. A rollback runs again only if it was handed: else a part of it may be done.
 function settle.lose(c, id, job, how, detail, delay)
   if job.node and job.runner and redis.call('HDEL', c.P .. 'work:' .. job.node, job.runner) == 1 then
-    doorbells.rescore(c, job.node)
+    wakes.rescore(c, job.node)
   end
   redis.call('ZREM', c.P .. record.leases_of(job), id)
   locks.release(c, record.keys_of(job.keys), job.token, job.slots)

@@ -12,7 +12,7 @@ function step.define(name, flags, body)
       local c = base.context(keys)
       if c.format and tonumber(c.format) > record.FORMAT then return {err = 'FORMAT ' .. c.format} end
       local reply = body(c, args)
-      if c.fresh or c.readied then doorbells.ring_readied(c) end
+      if c.fresh or c.readied then wakes.wake_readied(c) end
       return reply or false
     end,
   }

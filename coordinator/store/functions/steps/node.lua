@@ -28,7 +28,7 @@ step.define('node_register', {'allow-oom'}, function(c, args)
   for _, task in ipairs(cjson.decode(tasks)) do redis.call('SADD', c.P .. 'tasks:' .. node, task) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) else nodes.open(c, node) end
-  doorbells.rescore(c, node)
+  wakes.rescore(c, node)
   nodes.wake_idle(c)
   return 'registered'
 end)
@@ -41,10 +41,10 @@ local function has_work(c, node)
   return false
 end
 
--- The unanswered bells that the clock is to ring itself, if a slot is free; without ready work they are void. All are
--- rung again once, then only one each second, the node's `probe`, so that a worker that stands still is not flooded
+-- The unanswered wake-ups that the clock is to pass on itself, if a slot is free; without ready work they are void. All
+-- come again once, then only one each second, the node's `probe`, so that a worker that stands still is not flooded
 -- with copies. The others follow once the probe was answered.
-local function bells_to_ring(c, node)
+local function wakes_to_repeat(c, node)
   local name, rung = c.P .. 'node:' .. node, c.P .. 'rung:' .. node
   local due = redis.call('ZRANGEBYSCORE', rung, '-inf', c.now, 'LIMIT', 0, 64)
   if not due[1] then return due end
@@ -58,9 +58,9 @@ local function bells_to_ring(c, node)
   return due
 end
 
-local function ring_again(c, node)
-  local overdue = bells_to_ring(c, node)
-  for _, bell in ipairs(overdue) do redis.call('ZADD', c.P .. 'rung:' .. node, c.now + 1000, bell) end
+local function overdue_wakes(c, node)
+  local overdue = wakes_to_repeat(c, node)
+  for _, wake in ipairs(overdue) do redis.call('ZADD', c.P .. 'rung:' .. node, c.now + 1000, wake) end
   return overdue
 end
 
@@ -108,15 +108,15 @@ local function add_measures(c, name, measures)
   end
 end
 
--- node_beat: notes that a node lives, and its load; returns its overdue bells, and whether its errands have work.
+-- node_beat: notes that a node lives, and its load; returns its overdue wake-ups, and whether its errands have work.
 -- args node incarnation ttl times measures fields…
 --   times: JSON {task: [runs, median in s]} of its jobs, '' = unchanged; measures: JSON {of, add}, '' = none: what to
 --   add to `measures`, once for each name `of`; fields: names and values of node:<name>
 --   that changed (load braked ordinary capacity ending)
--- returns {alive or unknown, overdue bells, ms, due, busy, swept, now}; unknown = declared dead meanwhile,
+-- returns {alive or unknown, overdue wake-ups, ms, due, busy, swept, now}; unknown = declared dead meanwhile,
 --   register again; ms: for how long it has been given nothing, since it drains; -1 = it does not; due: 1 = its errands
 --   are to look; busy: how many runners hold something; swept: ms since the last sweep; now: the installation's clock;
---   asked again: the bells are not overdue any more
+--   asked again: the wake-ups are not overdue any more
 step.define('node_beat', {'allow-oom'}, function(c, args)
   local node, incarnation, ttl, times, measures = unpack(args, 1, 5)
   local name = c.P .. 'node:' .. node
@@ -126,11 +126,11 @@ step.define('node_beat', {'allow-oom'}, function(c, args)
   if measures ~= '' then add_measures(c, name, cjson.decode(measures)) end
   redis.call('ZADD', c.P .. 'alive', c.uptime + ttl, node)
   if nodes.is_draining(c, node) then nodes.close(c, node) end
-  local overdue = ring_again(c, node)
+  local overdue = overdue_wakes(c, node)
   redis.call('HDEL', name, 'deaf')
-  local deaf = nodes.fresh_bells(c, node) < redis.call('ZCARD', c.P .. 'rung:' .. node)
+  local deaf = nodes.fresh_wakes(c, node) < redis.call('ZCARD', c.P .. 'rung:' .. node)
   if deaf then redis.call('HSET', name, 'deaf', 1) end
-  doorbells.rescore(c, node)
+  wakes.rescore(c, node)
   local closing = redis.call('HGET', name, 'closing')
   local due = are_errands_due(c, redis.call('HGET', name, 'app') or '', node)
   local swept = c.now - (tonumber(redis.call('HGET', c.P .. 'swept', 'last')) or 0)
@@ -140,7 +140,7 @@ end)
 
 -- node_drain: gives this node nothing new until it is undone, also a later worker of the same name.
 -- args node on act
---   on: '1' = drain; '0' = undo it: jobs that wait for such a node ring it
+--   on: '1' = drain; '0' = undo it: jobs that wait for such a node wake it
 -- returns 1, or 0 if nothing changed; asked again: 0
 step.define('node_drain', {'allow-oom'}, function(c, args)
   local node, on, act = unpack(args)
@@ -155,13 +155,13 @@ step.define('node_drain', {'allow-oom'}, function(c, args)
   end
   if redis.call('EXISTS', c.P .. 'node:' .. node) == 1 then
     if nodes.is_draining(c, node) then nodes.close(c, node) else nodes.open(c, node) end
-    doorbells.rescore(c, node)
+    wakes.rescore(c, node)
     nodes.wake_idle(c)
   end
   return changed
 end)
 
--- node_leave: removes a node whose worker is gone, and that has handed back its work; its bells are void.
+-- node_leave: removes a node whose worker is gone, and that has handed back its work; its wake-ups are void.
 -- args node incarnation lost?
 --   lost: JSON list of the ids of the jobs that it held, of a worker that was killed; none: it ended in order
 -- returns 1, or 0 if another worker of that name lives, or none; asked again: 0

@@ -1,15 +1,15 @@
 -- Runners take jobs and report how they ended; wardens renew their leases, and report lost processes.
 
--- runner_take: answers a bell, and claims the first ready job for its runner. A bell that was answered before, or is
+-- runner_take: answers a wake-up, and claims the first ready job for its runner. One that was answered before, or is
 -- void, yields nothing.
--- args node incarnation runner bell token ttl
---   incarnation: of the worker; another worker of the same name gets nothing, and the bell stays
+-- args node incarnation runner wake token ttl
+--   incarnation: of the worker; another worker of the same name gets nothing, and the wake-up stays
 -- returns job or false; asked again with the same token: the same job
 step.define('runner_take', {'allow-oom'}, function(c, args)
-  local node, incarnation, runner, bell, token, ttl = unpack(args)
+  local node, incarnation, runner, wake, token, ttl = unpack(args)
   local known = redis.call('HGET', c.P .. 'node:' .. node, 'incarnation')
   if known and known ~= incarnation then return false end
-  local answers = redis.call('ZREM', c.P .. 'rung:' .. node, bell) == 1
+  local answers = redis.call('ZREM', c.P .. 'rung:' .. node, wake) == 1
   return claim.next(c, node, runner, token, ttl, answers and '' or '-')
 end)
 
@@ -44,14 +44,14 @@ local function holds(c, node, runner, token)
   return mine and string.sub(mine, 1, #token) == token
 end
 
--- Ends the runner's slice, and rings another bell if work is ready. A late request finds that the runner has gone on,
--- and removes nothing.
+-- Ends the runner's slice, and wakes the node again if work is ready. A late request finds that the runner has gone
+-- on, and removes nothing.
 local function go(c, node, runner, token)
   if holds(c, node, runner, token) then redis.call('HDEL', c.P .. 'work:' .. node, runner) end
-  doorbells.rescore(c, node)
+  wakes.rescore(c, node)
   for _, class in ipairs(redis.call('SMEMBERS', c.P .. 'classes:' .. node)) do
     if redis.call('EXISTS', c.P .. 'ready:' .. class) == 1 then
-      doorbells.bell(c, node)
+      wakes.wake(c, node)
       c.served = class
       return
     end
@@ -115,7 +115,7 @@ end)
 -- Notes in work:<node> that the runner holds the job, of which it may have been forgotten there. till: 1 = stop it.
 local function note_work(c, id, job, token, till)
   redis.call('HSET', c.P .. 'work:' .. job.node, job.runner, token .. ' ' .. till .. ' ' .. id)
-  doorbells.rescore(c, job.node)
+  wakes.rescore(c, job.node)
 end
 
 local function renew(c, id, job, token, ttl)
@@ -184,6 +184,6 @@ step.define('work_drop', {'allow-oom'}, function(c, args)
   local node, runner, token = unpack(args)
   if not holds(c, node, runner, token) then return 0 end
   redis.call('HDEL', c.P .. 'work:' .. node, runner)
-  doorbells.rescore(c, node)
+  wakes.rescore(c, node)
   return 1
 end)

@@ -1,15 +1,15 @@
--- Doorbells: choose the node to wake. room = nodes by score; 1 and above is full. rung:<node> = unanswered bells, by
--- the instant at which the node's warden rings them again.
-local doorbells = {}
+-- Wake-ups: which node is woken, and how. room = nodes by score; 1 and above is full. rung:<node> = wake-ups that no
+-- runner has answered, by the instant at which the node's clock wakes its worker itself.
+local wakes = {}
 
-local TURNS = 2 ^ 36 -- rings after which the count of turns restarts
+local TURNS = 2 ^ 36 -- wake-ups after which the count of turns restarts
 local AGAIN = 2000 -- ms after which a node's clock wakes its worker itself
 local KEPT = '60000' -- ms for which a list is kept that no clock reads
 
 -- Computes a node's score: used slots over all slots; free slots count less where jobs run slowly (`pace`). A node
 -- whose CPU or memory is used up (`braked`) comes after all that are less than half full, a node that does not answer
--- (`deaf`) last. CPU load decides between nearly equal nodes; of equal ones, the node rung longest ago comes first.
-function doorbells.rescore(c, node)
+-- (`deaf`) last. CPU load decides between nearly equal nodes; of equal ones, the node woken longest ago comes first.
+function wakes.rescore(c, node)
   local about = redis.call('HMGET', c.P .. 'node:' .. node, 'capacity', 'ordinary', 'load', 'closed', 'braked', 'deaf',
     'pace', 'turn')
   local capacity, ordinary, load = tonumber(about[1]), tonumber(about[2]) or 0, tonumber(about[3]) or 0
@@ -28,15 +28,15 @@ end
 
 -- Wakes a node. Its clock waits at a list of its own: another worker of that name reads another one. The name of a
 -- wake-up begins with the instant of its birth.
-function doorbells.bell(c, node)
+function wakes.wake(c, node)
   local turn, name = redis.call('INCR', c.P .. 'bells'), c.P .. 'node:' .. node
-  local bell = c.now .. '-' .. turn
+  local wake = c.now .. '-' .. turn
   local list = c.P .. 'wakes:' .. (redis.call('HGET', name, 'incarnation') or '') .. ':' .. node
   redis.call('HSET', name, 'turn', turn)
-  redis.call('RPUSH', list, bell)
+  redis.call('RPUSH', list, wake)
   redis.call('PEXPIRE', list, KEPT)
-  redis.call('ZADD', c.P .. 'rung:' .. node, c.now + AGAIN, bell)
-  doorbells.rescore(c, node)
+  redis.call('ZADD', c.P .. 'rung:' .. node, c.now + AGAIN, wake)
+  wakes.rescore(c, node)
 end
 
 local function fits(c, node, class, task)
@@ -44,15 +44,15 @@ local function fits(c, node, class, task)
     and redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1
 end
 
--- Rings the least busy node that fits and has room; true if there is one. Otherwise the next runner that becomes free
+-- Wakes the least busy node that fits and has room; true if there is one. Otherwise the next runner that becomes free
 -- takes the job.
-function doorbells.ring(c, class, task)
+function wakes.wake_best(c, class, task)
   local passed = 0
   repeat
     local page = redis.call('ZRANGEBYSCORE', c.P .. 'room', '-inf', '(1', 'LIMIT', base.text_of(passed), '64')
     for _, node in ipairs(page) do
       if fits(c, node, class, task) then
-        doorbells.bell(c, node)
+        wakes.wake(c, node)
         return true
       end
     end
@@ -60,13 +60,13 @@ function doorbells.ring(c, class, task)
   until #page < 64
 end
 
--- Rings one bell for each job that became ready, less one of the class that the step served itself.
-function doorbells.ring_readied(c)
+-- Wakes a node for each job that became ready, less one of the class that the step served itself.
+function wakes.wake_readied(c)
   ready.write_fresh(c)
   local served = c.served
   for _, job in ipairs(c.readied or {}) do
-    if job.class == served then served = nil else doorbells.ring(c, job.class, job.task) end
+    if job.class == served then served = nil else wakes.wake_best(c, job.class, job.task) end
   end
 end
 
-return doorbells
+return wakes
