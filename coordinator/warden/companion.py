@@ -82,6 +82,8 @@ class Companion:
             logger.error("%s was silent for %g s: killed", self._name, self._silence)
             self._process.kill()
             self._silence = 0.0
+        elif self._overstays():
+            self._process.kill()
 
     def rest(self) -> None:
         """Have the companion end, since it is not needed now; a later look starts it again. Never waits."""
@@ -93,8 +95,12 @@ class Companion:
             elif not self._rests:
                 self._rests = time.monotonic()
                 self._close_input()
-            elif time.monotonic() - self._rests > 2 * _LAST:
+            elif self._overstays():
                 self._process.kill()
+
+    def _overstays(self) -> bool:
+        """True if it was to end ten seconds ago."""
+        return bool(self._rests) and time.monotonic() - self._rests > 2 * _LAST
 
     def send(self, line: About) -> bool:
         """Write a line to the companion's input without waiting; False if that is not possible now, or before the whole

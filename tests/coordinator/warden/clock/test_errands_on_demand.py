@@ -171,8 +171,9 @@ def test_a_companion_that_rests_ends_and_is_started_again_by_a_look_without_a_wo
     sleeper.rest()
 
 
-def test_a_companion_that_rests_and_does_not_end_is_killed_after_ten_seconds_without_a_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_companion_that_rests_and_does_not_end_is_killed_after_ten_seconds_also_where_it_is_needed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: bool
 ) -> None:
     sleeper = beside("import time; time.sleep(600)", tmp_path)
     process = sleeper._process
@@ -182,5 +183,8 @@ def test_a_companion_that_rests_and_does_not_end_is_killed_after_ten_seconds_wit
     assert process.poll() is None
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 11)
-    sleeper.rest()
+    if needed:
+        sleeper.look(lambda: {"parent": processes.identity()})
+    else:
+        sleeper.rest()
     assert process.wait(20) == -signal.SIGKILL
