@@ -12,6 +12,7 @@ import math
 import time
 from contextlib import suppress
 
+from celery.concurrency.base import BasePool
 from celery.worker import state
 from celery.worker.consumer import Consumer
 from kombu.message import Message
@@ -26,8 +27,9 @@ class LastSlot:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._channel = consumer.task_consumer.channel
-        usual = self._channel.qos.can_consume
-        self._channel.qos.can_consume = lambda: bool(self._channel._in_poll) or usual()
+        qos = self._channel.qos
+        usual = type(qos).can_consume  # Celery 5.6 takes each pool of greenlets for full
+        qos.can_consume = lambda: bool(self._channel._in_poll) or (self._free() > 0 and usual(qos))
         self._turn = _AT_ONCE if consumer.hub else _BLOCKED
         self._next = ""  # "broker" or "wake-up": whose turn it is; "": whoever comes first
         self._since = math.inf
@@ -67,8 +69,13 @@ class LastSlot:
         return is_free
 
     def _free(self) -> int:
-        limit = getattr(self._consumer.controller, "max_concurrency", None) or self._consumer.pool.num_processes
+        limit = getattr(self._consumer.controller, "max_concurrency", None) or slots_of(self._consumer.pool)
         return int(limit) - len(state.reserved_requests)
+
+
+def slots_of(pool: BasePool) -> int:
+    """How many tasks a pool runs at once. Of greenlets, Celery 5.6 counts those at work instead."""
+    return int((pool.limit if pool.is_green else getattr(pool, "num_processes", None)) or 0)
 
 
 def last_slot(consumer: Consumer) -> LastSlot | None:

@@ -26,6 +26,7 @@ from kombu.message import Message
 from coordinator.broker import is_redis
 from coordinator.celery_patches import heartbeat, pool_exit
 from coordinator.celery_patches.consumer import LastingConsumer
+from coordinator.celery_patches.last_slot import slots_of
 from coordinator.celery_patches.listening import misfit
 from coordinator.celery_patches.soft_shutdown import before_cold_shutdown
 from coordinator.celery_patches.timers import forget_cancelled
@@ -168,8 +169,8 @@ class WardenStep(bootsteps.StartStopStep):
         """The fields of the node that change while the worker runs."""
         ordinary = sum(1 for request in state.reserved_requests if request.name != TASK)
         scaler = getattr(c.controller, "autoscaler", None)  # grows the pool up to its maximum when there is work
-        slots = scaler.max_concurrency if scaler else getattr(c.pool, "num_processes", None)
-        condition: About = {"capacity": max(1, int(slots or 1)), "ordinary": ordinary}
+        slots = scaler.max_concurrency if scaler else slots_of(c.pool)
+        condition: About = {"capacity": max(1, int(slots)), "ordinary": ordinary}
         return condition | ({"ending": 1} if self._draining else {})
 
     def _charge(self, c: consumer.Consumer) -> Mapping[str, Json]:

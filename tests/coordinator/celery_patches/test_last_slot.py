@@ -28,7 +28,7 @@ class Worker(SimpleNamespace):
         super().__init__(
             app=app, connection=connection, hub=hub, update_strategies=bytes, initial_prefetch_count=0,
             on_decode_error=None, connection_errors=connection.connection_errors,
-            controller=SimpleNamespace(max_concurrency=None), pool=SimpleNamespace(num_processes=slots),
+            controller=SimpleNamespace(max_concurrency=None), pool=SimpleNamespace(num_processes=slots, is_green=False),
         )  # fmt: skip
         Tasks(self).start(self)
         self.task_consumer.consume()
@@ -208,3 +208,12 @@ def test_a_worker_that_fetches_ahead_has_no_last_slot(app: Celery, broker: str |
         app.conf.worker_disable_prefetch = False
     with app.connection_for_read() as connection:
         assert Worker(app, connection).slots is None
+
+
+def test_a_pool_of_greenlets_has_as_many_slots_as_it_may_have_greenlets() -> None:
+    """Celery 5.6 counts those at work, and so took each such pool for full: nothing ran in it."""
+    pool: Any = SimpleNamespace(is_green=True, limit=100, num_processes=0)
+    assert module.slots_of(pool) == 100
+    pool.is_green = False
+    pool.num_processes = 4
+    assert module.slots_of(pool) == 4

@@ -27,20 +27,29 @@ from tests.harness.waiting import wait_until
 Wake = Callable[[str], None]
 
 
+class Qos:
+    restore_by_tag: Any = None
+    _quick_ack = staticmethod(repr)
+
+    def can_consume(self) -> bool:
+        return True
+
+
 class Worker(SimpleNamespace):
     """As much of Celery's consumer as takes wake-ups. `limited`: its broker is asked only while a slot is free."""
 
     def __init__(self, slots: int, limited: bool = True, hub: Hub | None = None) -> None:
         self.back: set[str] = set()  # messages that lie in their queue again
-        qos = SimpleNamespace(restore_by_tag=self.back.add, _quick_ack=repr)
+        qos = Qos()
+        qos.restore_by_tag = self.back.add
         if limited:
-            qos.can_consume = lambda: True
+            qos.can_consume = lambda: True  # type: ignore[method-assign]
         self.channel = SimpleNamespace(qos=qos, _in_poll="asked", active_queues={"celery"}, _size=lambda queue: 0)
         self.begun: list[str] = []
         super().__init__(
-            hub=hub, timer=hub and hub.timer, pool=SimpleNamespace(num_processes=slots), controller=SimpleNamespace(),
-            task_consumer=SimpleNamespace(channel=self.channel), connection_errors=(OSError,), on_task_message=(),
-            strategies={TASK: self.begin},
+            hub=hub, timer=hub and hub.timer, pool=SimpleNamespace(num_processes=slots, is_green=False),
+            controller=SimpleNamespace(), task_consumer=SimpleNamespace(channel=self.channel),
+            connection_errors=(OSError,), on_task_message=(), strategies={TASK: self.begin},
         )  # fmt: skip
 
     def begin(self, message: Any, body: object, ack: object, reject: object, callbacks: object) -> None:
