@@ -162,10 +162,7 @@ _SAID = {
         "is sent by no beat: none has stood for the source {source!r}[ for {silent:span}]",
         BEAT,
     ),
-    "entry.unsent": (
-        "has an instant, {instant:at}, that a beat took and has not sent: another does if it dies",
-        "",
-    ),
+    "entry.unsent": ("has an instant, {instant:at}, that a beat took and has not sent: another does if it dies", ""),
     "entry.late": ("was due at {instant:at}, and no beat has sent that yet", ""),
     "entry.skipped": ("was skipped at {instant:at}, since the lane {key:lane} was busy", ""),
     "entry.failed": ("could not be made into a job or task at {instant:at}[: {error}]", ""),

@@ -1,7 +1,6 @@
 """Jobs on a node: single flight, requests on the broker, messages that nobody can rely on, results, commands."""
 
 import json
-import time
 from collections.abc import Iterator
 from subprocess import PIPE
 
@@ -91,8 +90,7 @@ def test_every_wake_up_may_be_lost(fleet: Fleet) -> None:
     store, clock = fleet.coordinator.store, worker.warden()
     clock.suspend()
     jobs = [fleet.coordinator.submit(f"k{i % 5}", fleet.shop.work.s(f"{i}")).id for i in range(20)]
-    while not store.read("DEL", fleet.wakes_of(worker.name)):
-        time.sleep(0.01)  # Redis has handed the first one to the clock
+    wait_until(lambda: store.read("DEL", fleet.wakes_of(worker.name)))  # Redis has handed the first one to the clock
     assert not fleet.stamps()
     clock.resume()
     wait_all(fleet, jobs)
