@@ -15,7 +15,7 @@ DATAONE := .dataone/.installed
 # Most tests wait half of the time, for processes and for ttls: three at a time for each of two processors.
 JOBS ?= 6
 # What they test needs Redis alone. Where the system has none that is new enough, the environment has one, without TLS.
-CORE := $(addprefix tests/coordinator/,store jobs fleet lanes locks grabs sorters runner scheduler)
+CORE := $(addprefix tests/coordinator/,core scheduler sorters)
 # python-ldap has no wheel: it is compiled, against these and against the headers of the Python in use.
 HEADERS = $(eval HEADERS := $(if $(PYTHON),$(shell $(PYTHON) -c 'import os, sys, sysconfig; \
 	os.path.exists(sysconfig.get_path("include") + "/Python.h") or print("python3.%d-dev" % sys.version_info[1])')))$(HEADERS)

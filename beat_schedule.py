@@ -1,41 +1,43 @@
-"""The periodic entries of the service: change them, add others. Beats that start afterwards have them.
+"""The periodic entries of the service, to be edited by its operators. Restart the beats to apply a change.
 
-An entry is one of Celery's `beat_schedule`; with a `key` it is a job in that lane (docs/scheduler.md). A schedule is
-seconds, Celery's `crontab`, or a Quartz expression in UTC: second minute hour day-of-month month day-of-week (1 = SUN)
-year. TASKS_REFRESH_INTERVAL and TASKS_COMPLETE_SCHEDULE, where they are set, win over the schedules here.
+Each entry has the form of Celery's `beat_schedule`. An entry with a `key` is submitted as a job to the lane of that key
+(docs/scheduler.md). `schedule` is a number of seconds, Celery's `crontab`, or a Quartz expression in UTC: second minute
+hour day-of-month month day-of-week (1 = SUN) year. The setting TASKS_REFRESH_INTERVAL replaces the schedule of
+`nodelist`, and TASKS_COMPLETE_SCHEDULE that of `complete-passes`.
 
-One sync for each member comes from the nodelist (`tasks/schedules.py`).
+The periodic sync of each member is not in this table: `tasks/schedules.py` makes those entries from the nodelist.
 """
 
 BEAT_SCHEDULE: dict[str, dict[str, object]] = {
-    # The nodelist's permanent store: what others changed there, and what it lacks.
+    # Synchronizes the nodelist with its permanent store, in both directions.
     "nodelist": {
         "schedule": 15.0,
         "task": "tasks.refresh.refresh_nodelist",
         "key": "nodelist",
         "when_busy": "skip",
     },
-    # What the increments missed: every member from its first object to its last, on the member's own lane.
+    # Harvests every member from its first object to its last, since incremental harvests may have missed objects.
     "complete-passes": {
         "schedule": "0 0 3 ? * SUN *",
         "task": "tasks.sync.complete_passes",
         "key": "complete-passes",
         "when_busy": "skip",
     },
-    # What the members say of themselves.
+    # Fetches the description that each member publishes of itself.
     "descriptions": {
         "schedule": "0 30 4 * * ? *",
         "task": "tasks.description.describe_members",
         "key": "descriptions",
         "when_busy": "skip",
     },
-    # What became of objects, for the task that TASKS_ON_OBJECT names; without that setting, no beat has this entry.
+    # Sends new object events to the task named by the setting TASKS_ON_OBJECT; without it, this entry is left out.
     "events": {
         "schedule": 15.0,
         "task": "tasks.events.send_events",
         "key": "events",
         "when_busy": "skip",
     },
+    # Deletes old object events.
     "old-events": {
         "schedule": "0 45 4 * * ? *",
         "task": "tasks.events.forget_events",

@@ -7,5 +7,5 @@ T = TypeVar("T")
 
 
 def amount(usual: T, smallest: T) -> T:
-    """`smallest` where BENCH_SMALLEST is set: all parts of a benchmark run then, and its figures say nothing."""
+    """`smallest` if BENCH_SMALLEST is set: then all parts of a benchmark run, and its figures mean nothing."""
     return smallest if os.environ.get("BENCH_SMALLEST") else usual

@@ -1,4 +1,4 @@
-"""`make bench` runs all benchmarks but `peers`, or those that are named; see bench/README.md.
+"""`make bench` runs all benchmarks but `peers`, or the named ones; see bench/README.md.
 
 An argument that begins with `-` goes to the benchmark before it. `peers` installs its peers, so it is for a name only.
 """
@@ -11,10 +11,10 @@ import celery
 import redis
 
 NAMES = (
-    "keyed", "submits", "awaited", "latency", "stages", "redis_time", "locks", "grabs", "contended", "size", "many",
-    "fairness", "placement", "idle", "idle_cpu", "routing", "speeds", "resume", "harvest", "flapping", "neighbours",
-    "replicas", "nodelist", "members", "level", "moves", "entries", "events", "pipeline", "history", "pages", "imports",
-    "capacity",
+    "keyed", "submits", "collecting", "waiting", "outbox", "awaited", "latency", "stages", "redis_time", "locks",
+    "grabs", "contended", "size", "many", "fairness", "flow", "tenants", "floods", "placement", "idle", "idle_cpu",
+    "routing", "speeds", "resume", "harvest", "flapping", "neighbours", "replicas", "nodelist", "members", "level",
+    "moves", "entries", "events", "pipeline", "history", "pages", "imports", "capacity", "async_bodies",
 )  # fmt: skip
 
 ASIDE = ("peers",)

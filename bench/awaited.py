@@ -14,7 +14,7 @@ from celery import Celery
 from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator, aio
-from coordinator.author import act_of
+from coordinator.core.author import act_of
 
 MANY, THREADS, BEGIN, IDLE = amount((1_000, 32, 1, 2), (5, 2, 0.1, 0.1))
 
@@ -35,9 +35,9 @@ def main() -> None:
 
 
 def end_all(url: str) -> None:
-    """In a process of its own, since a thread would hold the interpreter that the loop wants."""
+    """In a process of its own, since a thread would hold the interpreter lock that the loop needs."""
     host = Coordinator(url=url, prefix="awaited")
-    host.store.step_many("job_cancel", [(lane.jobs[0], act_of()) for lane in host.lanes("task/", most=MANY)])
+    host.store.step_many("job_cancel", [(lane.jobs[0], act_of(), "") for lane in host.lanes("task/", most=MANY)])
 
 
 async def awaited(host: Coordinator, task: object) -> tuple[float, float, float, float]:

@@ -1,4 +1,4 @@
-"""What does a job, a lane, a node and a connection cost, and so what does a load want? Two tables.
+"""What does a job, a lane, a node and a connection cost, and so what does a load need? Two tables.
 
 `--write` puts them into docs/capacity.md. Processor times are those that the system counts; a busy machine adds to
 them. Memory of processes is their proportional share (PSS).
@@ -87,7 +87,7 @@ def measured(bench: Any, url: str, stack: ExitStack) -> Figures:
 
 
 def work(bench: Any) -> None:
-    """Jobs in a hundred lanes, each submitted by itself."""
+    """Jobs in a hundred lanes, submitted one by one."""
     last = [bench.coordinator.submit(f"lane/{number % 100}", bench.keep.s("x" * 100)) for number in range(JOBS)]
     for one in last[-100:]:
         bench.coordinator.wait(one.id, 100)
@@ -108,7 +108,7 @@ def spent(pid: int) -> float:
 
 
 def processes(worker: int, beat: int, port: int) -> dict[str, tuple[int, float, float, float]]:
-    """Of each kind, in the middle of a span without jobs: how many, and of each its memory, connections, load."""
+    """By kind of process, in a span without jobs: their number, and the memory, connections and load of each."""
     every = {process: name(process, worker) for process in (*family(worker), *family(beat))}
     before = {process: sum(process.cpu_times()[:2]) for process in every}
     time.sleep(SECONDS)

@@ -92,7 +92,7 @@ def made(entries: int) -> Iterator[Entry]:
 
 
 def settle(ready: Callable[[], object]) -> None:
-    """Until the beat sends, and then as long again as its start took."""
+    """Wait until the beat sends, and then as long again as its start took."""
     began = time.monotonic()
     while not ready():
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What do an append and a query of events cost, beside a million events that are there, in SQLite and in PostgreSQL?
+"""What do an append and a query of events cost, beside a million earlier events, in SQLite and in PostgreSQL?
 
 Each of 71,428 items has 14 events, of the types of a pipeline. All but a hundred items are through. The peer of an
 append is a bare insert of such a row, with a commit of its own, and that of a query a read of a hundred rows by key.
@@ -72,7 +72,7 @@ def postgres() -> Iterator[Items]:
 
 
 def fill(store: Items, count: int) -> None:
-    """In bulk, a type after the other, as a pipeline does it; the youngest items have not had the last step."""
+    """Insert in bulk, one type after the other, as a pipeline does; the youngest items lack the last step."""
     same = {"registered": NOW, "modified": NOW, "revision": 1, "type": "batch", "round_trip": 1}
     names = [f"B{number:09}" for number in range(count)]
     rows = ({"item": f"{one}-RT1", "batch": one, "rank": 10, "directory": None, **same} for one in names)

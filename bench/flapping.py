@@ -1,4 +1,4 @@
-"""How fast is a harvest of a member that comes and goes, beside a bare loop that tries again on each error?
+"""How fast is a harvest of a member that comes and goes, beside a bare loop that retries each error?
 
 The member is up for 10 s and closes every connection for 3 s, again and again. It delivers 80 objects a second. The
 service is a node of its own, and somebody asks for the member whenever no sync of it runs or waits.
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def flap(server: MemberServer) -> None:
-    """From now on the member comes and goes; it begins with being up."""
+    """Let the member come and go from now on, first up."""
     begun, turn, free_at = time.monotonic(), threading.Lock(), [0.0]
 
     def hook(request: Request) -> None:
@@ -53,7 +53,7 @@ def flap(server: MemberServer) -> None:
 
 
 def loop(server: MemberServer) -> int:
-    """Objects that eight threads fetch; each tries one object until it has it."""
+    """The number of objects that eight threads fetch; each retries an object until it has it."""
     flap(server)
     over, fetched, base = time.monotonic() + SECONDS, [0], f"{server.member.base_url}/v2/meta"
 

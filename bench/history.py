@@ -1,4 +1,4 @@
-"""What does each look of an operator cost beside a million kept jobs and 100,000 lanes, and each command?
+"""What does each query of an operator cost beside a million kept jobs and 100,000 lanes, and each command?
 
 The kept jobs are copies of a few that really ran; each lane has one job that waits for a queue that no node serves.
 Beside the time on the clock stands that of the processors, the caller's and Redis' together: other work on the machine
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def keep(bench: Any) -> None:
-    """Run some jobs, and copy their records until so many are kept, the lists turned over as sweeps would."""
+    """Run some jobs, and copy their records to the wanted number, with lists as sweeps leave them."""
     store, ids = bench.coordinator.store, []
     for number in range(KINDS):
         ids.append(bench.coordinator.submit(f"real/{number}", bench.keep.s(f"needle {number}")).id)
@@ -69,7 +69,7 @@ def keep(bench: Any) -> None:
     began, script = store.now() - KEPT, store._client.register_script(COPY)
     for start in range(0, KEPT, 1_000):
         script(keys=[store.prefix], args=[start, min(start + 1_000, KEPT) - 1, began, *ids])
-        store.step("sweep", 0, 10**9)
+        store.step("sweep", 0, 10**9, "")
 
 
 def queries(coordinator: Any) -> dict[str, Callable[[], Any]]:
@@ -95,10 +95,11 @@ def queries(coordinator: Any) -> dict[str, Callable[[], Any]]:
         "why all waits that waits": lambda: coordinator.why_summary(),
         "the first 1,000 lanes": lambda: coordinator.lanes(),
         "the longest lines": lambda: coordinator.contended(),
+        "which tenant floods": lambda: coordinator.tenants(seconds=None),
         "the nodes": lambda: coordinator.nodes(),
         "the last 100 acts": lambda: coordinator.actions(),
         "grabs, sorters and entries": lambda: (coordinator.grabs(), coordinator.sorters(), coordinator.entries.all()),
-        "a plan: cancel all that waits in 1,000 lanes": lambda: coordinator.act("cancel", key="lane/1*", dry_run=True),
+        "a plan: cancel all that waits in 1,000 lanes": lambda: coordinator.plan.act("cancel", key="lane/1*"),
     }
 
 
@@ -114,7 +115,7 @@ def timed(client: Any, act: Callable[[], Any]) -> tuple[float, float]:
 
 
 def used_by(client: Any) -> float:
-    """Seconds of processors that this process, its children that ended, and Redis have had."""
+    """Processor seconds of this process, its ended children, and Redis."""
     info, children = client.info("cpu"), resource.getrusage(resource.RUSAGE_CHILDREN)
     of_redis = float(info["used_cpu_user"] + info["used_cpu_sys"])
     return of_redis + time.process_time() + children.ru_utime + children.ru_stime
@@ -123,7 +124,7 @@ def used_by(client: Any) -> float:
 def run(url: str, *command: str) -> None:
     env = {**os.environ, "COORDINATOR_URL": f"{url}/0", "COORDINATOR_APP": "bench.app"}
     done = subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", *command], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "coordinator", *command], env=env, capture_output=True, text=True, check=False
     )
     found_wrong = command[0] in ("doctor", "status") and done.returncode in (1, 2)
     assert found_wrong or not done.returncode, done.stderr

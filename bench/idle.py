@@ -10,10 +10,10 @@ from celery import Celery
 from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator
-from coordinator.fleet import processes
-from coordinator.fleet.board import nameless
-from coordinator.warden.clock.clock import Charge, Clock
-from coordinator.warden.clock.wakes import WakeReader
+from coordinator.core.fleet import processes
+from coordinator.core.fleet.status_file import anonymous_file
+from coordinator.core.supervisor.supervisor import Supervisor, SupervisorConfig
+from coordinator.core.supervisor.wakes import WakeReader
 
 FLEETS = amount((1, 50), (1, 2))
 SETTLE, SECONDS = amount((2.0, 10.0), (0.5, 0.5))
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 class Node:
-    """One node's clock, with the thread that waits for wake-ups."""
+    """One node's supervisor, with the thread that waits for wake-ups."""
 
     def __init__(self, url: str, number: int) -> None:
         app = Celery("bench", broker=f"{url}/1", set_as_current=False)
@@ -40,24 +40,26 @@ class Node:
         about: dict[str, Any] = {"app": "bench", "capacity": 4, "ordinary": 0, "load": 0}
         serves, tasks = ["app bench", "queue celery"], ["bench.app.keep"]
         who = (f"node{number}", str(number), processes.identity())
-        board = ("/nowhere", nameless(Path("/tmp")))
-        self.clock = Clock(self.client.store, Charge(*who, about, serves, tasks, "", *board, 0, {}))
-        WakeReader(self.clock, bytes).start()
+        status_file = ("/nowhere", anonymous_file(Path("/tmp")))
+        self.supervisor = Supervisor(
+            self.client.store, SupervisorConfig(*who, about, serves, tasks, "", *status_file, 0, {})
+        )
+        WakeReader(self.supervisor, bytes).start()
 
 
 def run(nodes: list[Node], seconds: float) -> float:
-    """Let each node look once in each `sweep`, spread evenly. Returns the time that this really took."""
+    """Let each node sweep once in each `sweep`, spread evenly. Returns the real duration."""
     began, sweep = time.monotonic(), nodes[0].client.settings.sweep
     for look in range(round(seconds / sweep)):
         for number, one in enumerate(nodes):
             due = began + (look + number / len(nodes)) * sweep
             time.sleep(max(0.0, due - time.monotonic()))
-            one.clock.step()
+            one.supervisor.step()
     return max(seconds, time.monotonic() - began)
 
 
 def figures(url: str) -> tuple[int, float]:
-    """The number of requests that Redis has read, and its processor time in seconds."""
+    """The number of requests to Redis, and its processor time in seconds."""
     with redis.Redis.from_url(f"{url}/0") as client:
         info: Any = client.info("all")
     return int(info["total_reads_processed"]), float(info["used_cpu_user"]) + float(info["used_cpu_sys"])

@@ -45,7 +45,7 @@ def shares(app: str) -> Counter[str]:
 
 
 def used() -> Counter[str]:
-    """Processor seconds of all processes that this one started, by kind."""
+    """Processor seconds of all child processes, by kind."""
     found: Counter[str] = Counter()
     for process in psutil.Process().children(recursive=True):
         times = process.cpu_times()
@@ -54,11 +54,13 @@ def used() -> Counter[str]:
 
 
 def kind_of(command: list[str]) -> str:
-    named = ("redis-server", "coordinator.warden.clock", "coordinator.warden.errands", "beat")
+    named = ("redis-server", "coordinator.core.supervisor", "coordinator.core.maintenance", "beat")
     said = next((name for name in named if any(name in part for part in command[:6])), "worker")
-    return {"redis-server": "Redis", "coordinator.warden.clock": "clock", "coordinator.warden.errands": "errands"}.get(
-        said, said
-    )
+    return {
+        "redis-server": "Redis",
+        "coordinator.core.supervisor": "supervisor",
+        "coordinator.core.maintenance": "maintenance",
+    }.get(said, said)
 
 
 if __name__ == "__main__":

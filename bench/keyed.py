@@ -22,6 +22,7 @@ worker and Redis (and Flower). It does not depend on other work of the machine.
 
 import argparse
 import itertools
+import math
 import os
 import statistics
 import subprocess
@@ -65,7 +66,7 @@ class Body(NamedTuple):
 
 
 def main() -> None:
-    """Each fleet is measured by a process of its own: the app's module reads its addresses once."""
+    """Measure each fleet in a process of its own: the app's module reads its addresses once."""
     wanted = arguments()
     fleets = list(itertools.product(wanted.fsync, wanted.pools, wanted.modes))
     if len(fleets) == 1:
@@ -120,7 +121,7 @@ def chosen(known: list[str]) -> Callable[[str], list[str]]:
 
 @contextmanager
 def fleet(fsync: str, pool: str, mode: str) -> Iterator[Any]:
-    """A Redis, a worker and the module of the app, as this process has it."""
+    """A Redis, a worker, and the module of the app in this process."""
     with redis_server("--appendonly", "yes", "--appendfsync", fsync) as url, tempfile.NamedTemporaryFile() as marks:
         os.environ |= {"BENCH_REDIS": url, "BENCH_MARKS": marks.name, "BENCH_RESULTS": "" if mode == "plain" else "1"}
         from bench import app as bench  # the module reads the addresses of this run
@@ -160,7 +161,8 @@ def report(shape: str, pairs: list[tuple[Cost, Cost]]) -> None:
     raw, keyed = (Cost(*map(statistics.median, zip(*side, strict=True))) for side in zip(*pairs, strict=True))
     rates = sorted(one.rate / other.rate for other, one in pairs)
     backlogs = sorted(one.backlog / other.backlog for other, one in pairs)
-    times = sorted(other.cpu / one.cpu for other, one in pairs)
+    # The system counts processor time in ticks of 10 ms: a round of the smallest form may have none.
+    times = sorted(other.cpu / one.cpu for other, one in pairs if one.cpu) or [math.nan]
     print(f"    {shape:15} {keyed.rate:6.0f}/s, raw {raw.rate:5.0f}/s: x {statistics.median(rates):.2f}"
           f" ({rates[0]:.2f} to {rates[-1]:.2f})   backlog {keyed.backlog:.0f}/s, raw {raw.backlog:.0f}/s:"
           f" x {statistics.median(backlogs):.2f}   processor {keyed.cpu:4.0f} us, raw {raw.cpu:5.0f} us:"
@@ -179,9 +181,9 @@ def publish(body: Body) -> None:
         body.task.delay()
 
 
-def submit(bench: Any, body: Body, keys: int) -> None:
+def submit(bench: Any, body: Body, keys: int, jobs: int = JOBS) -> None:
     job = body.task.s()
-    for start in range(0, JOBS, PORTION):
+    for start in range(0, jobs, PORTION):
         bench.coordinator.submit_many((f"key/{number % keys}", job) for number in range(start, start + PORTION))
 
 
@@ -196,7 +198,7 @@ def cost(body: Body, send: Callable[[], None], jobs: int) -> Cost:
 
 
 def used() -> float:
-    """Processor seconds of this process and all processes that it started."""
+    """Processor seconds of this process and all its children."""
     mine = psutil.Process()
     times = (process.cpu_times() for process in (mine, *mine.children(recursive=True)))
     return sum(one.user + one.system for one in times)

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def lone(path: Path, ways: list[Callable[[float], object]]) -> list[list[float]]:
-    """The stamps of one after the other, by each way in turns: so a change of the machine's speed meets all."""
+    """The stamps of tasks, one by one, by all ways in turns: so a change of the machine's speed affects all."""
     os.truncate(path, 0)
     for number in range(LONE * len(ways)):
         ways[number % len(ways)](time.monotonic())

@@ -1,4 +1,4 @@
-"""Does the memory of Redis stay level while 1,000 members are harvested once a minute each, for as long as you say?
+"""Does the memory of Redis stay level while 1,000 members are harvested once a minute each, for as long as you want?
 
 The machine of `bench.members`, with an XML document. Succeeded jobs stay visible for `--keep` seconds rather than an
 hour, so that the level is reached soon. Each half minute prints harvests a second, the memory of Redis, and its keys by

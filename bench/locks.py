@@ -14,7 +14,7 @@ TIMES, ROUNDS = amount((3_000, 5), (2, 1))
 
 
 def in_turns(peers: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """The microseconds of an act of each peer, round by round."""
+    """Microseconds of an operation of each peer, round by round."""
     figures: dict[str, list[float]] = {name: [] for name in peers}
     for act in peers.values():
         act()

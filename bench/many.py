@@ -50,7 +50,7 @@ def costs(bench: Any) -> dict[str, float]:
         "submit, a new lane": timed(lambda: coordinator.submit(f"new/{next(numbers)}", job)),
         "submit, in line": timed(lambda: coordinator.submit("lane/000050", job)),
         "hand-over": statistics.median(drain(bench, HOT) / HOT * 1e6 for _ in range(ROUNDS)),
-        "sweep": timed(lambda: store.step("sweep", 0, 10**9)),
+        "sweep": timed(lambda: store.step("sweep", 0, 10**9, "")),
         "a page of 100 lanes": timed(lambda: coordinator.lanes("lane/00005", most=100), TIMES // 10 or 1),
     }
 
@@ -67,7 +67,7 @@ def timed(act: Callable[[], Any], times: int = TIMES) -> float:
 
 
 def several(bench: Any, keys: int) -> float:
-    """Microseconds for one job, where so many jobs with the same keys run one after another."""
+    """Microseconds for one job, when many jobs with the same keys run one after another."""
     names = [f"hot/{number}" for number in range(keys)]
     rounds = []
     for _ in range(ROUNDS):

@@ -63,7 +63,7 @@ def one(store: str, number: int, seconds: float) -> None:
 
 
 def federation(pattern: Member, number: int) -> list[Member]:
-    """So many members, a sixtieth of them at each second of the minute; each was harvested five minutes ago."""
+    """Members, a sixtieth of them at each second of the minute, each last harvested five minutes ago."""
     ago = instants.floor(instants.now() - timedelta(minutes=5))
 
     def each(place: int) -> Member:
@@ -76,7 +76,7 @@ def federation(pattern: Member, number: int) -> list[Member]:
 
 @contextmanager
 def permanent(store: str, folder: Path, data: Path, listed: list[Member]) -> Iterator[Mapping[str, str]]:
-    """The store with these members in it; the settings that name it."""
+    """Fill a store with these members, and yield its settings."""
     data.mkdir()
     if store == "xml":
         (data / "nodelist.xml").write_bytes(write_nodelist(listed))
@@ -99,7 +99,7 @@ def machine(data: Path, extra: Mapping[str, str]) -> Iterator[Machine]:
 
 
 def begin(here: Machine, data: Path, seconds: float) -> None:
-    """Until harvests run; then as long as the window, so that what happens once has happened."""
+    """Wait until harvests run, and then for the window, so that one-time work is done."""
     until(here, lambda: len(here.nodes()) == NODES and Document(here.coordinator.store, NODELIST).pointer()[0], 120)
     until(here, lambda: ran(data, instants.NEVER) > 0, 120)
     stay(here, seconds)
@@ -140,14 +140,14 @@ def stay(here: Machine, seconds: float) -> None:
 
 
 def ran(data: Path, since: datetime) -> int:
-    """The members whose last run ended since then."""
+    """The members whose last run ended since that instant."""
     query = select(func.count()).where(runs.c.ran_at >= since, runs.c.outcome == "succeeded")
     with Catalog(Settings(data_dir=data)).engine.connect() as connection:
         return connection.execute(query).scalar_one()
 
 
 def spent() -> Counter[str]:
-    """Seconds of processor time, by what the processes are."""
+    """Seconds of processor time, by kind of process."""
     found: Counter[str] = Counter()
     for process in psutil.Process().children(recursive=True):
         line, times = " ".join(process.cmdline()), process.cpu_times()
@@ -162,8 +162,8 @@ ROLES = {
     "slapd": "slapd",
     "redis-server": "redis",
     "valkey": "redis",
-    "coordinator.warden.errands": "errands",
-    "coordinator.warden.clock": "clocks",
+    "coordinator.core.maintenance": "maintenance",
+    "coordinator.core.supervisor": "supervisors",
     "beat": "beats",
     "worker": "workers",
 }

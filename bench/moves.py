@@ -1,4 +1,4 @@
-"""Through how many hands goes a submit? A move is a call from one file of `coordinator/` into another.
+"""How many files does a submit pass? A move is a call from one file of `coordinator/` into another.
 
 Counted by `sys.setprofile` over the second submit of a process: the first connects, and reads the task's defaults.
 """
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def moves_of(act: Callable[[], Any]) -> list[str]:
-    """`file:function` of each call, while `act` runs, whose file is another than its caller's."""
+    """`file:function` of each call from one file into another while `act` runs."""
     found: list[str] = []
 
     def count(frame: FrameType, event: str, arg: Any) -> None:

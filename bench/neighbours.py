@@ -36,7 +36,7 @@ NODES = amount(("one", "two"), ("one",))
 
 
 class Named:
-    """A member for which the server of another one answers."""
+    """A member at the server of another one."""
 
     def __init__(self, member: Member, name: str, **changed: str) -> None:
         self.member = member.model_copy(update={"identifier": f"urn:node:{name}", "schedule": EACH_MINUTE, **changed})
@@ -80,7 +80,7 @@ def bad(stack: ExitStack) -> list[Named]:
 
 
 def watch(service: Service, until: float) -> dict[str, set[float]]:
-    """The ends of the runs of each well member, as far as the catalog shows them."""
+    """The ends of the runs of each good member, as seen in the catalog."""
     found: dict[str, set[float]] = {}
     while time.time() < until:
         with service.catalog.engine.connect() as connection:

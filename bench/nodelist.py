@@ -1,4 +1,4 @@
-"""How far is LDAP behind the commits? Two nodes commit dates of 100 members, and a real slapd gets them.
+"""How far is LDAP behind the commits? Two nodes commit dates of 100 members, which a real slapd gets.
 
 First one writer commits, then it calls `harvested` and writes as a node does. Then 20 writers commit at the same time,
 and one refresh writes everything that LDAP lacks.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench import amount
 from bench.servers import redis_server
-from coordinator.settings import Settings
-from coordinator.store.client import Store
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
 from examples.demo.member_server import MemberServer
 from tasks.documents.document import Document
 from tasks.documents.replica import Replica
@@ -57,7 +57,7 @@ def report(nodelist: ReplicatedNodelist, ids: list[str]) -> None:
 
     def harvested(member_id: str) -> None:
         nodelist.harvested(member_id, Dates(datetime.fromisoformat(_next())), fence=time.time_ns() // 1000)
-        nodelist.reconciler.follow(member_id)
+        nodelist.reconciler.write_back(member_id)
 
     _say("commit alone", [_timed(commit, member_id) for member_id in ids])
     nodelist.refresh()

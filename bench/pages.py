@@ -21,13 +21,14 @@ from bench import amount
 from bench.history import keep
 from bench.servers import redis_server
 from bench.size import fill, register
-from coordinator.author import Author
-from coordinator.dashboard import dashboard
-from tests.coordinator.dashboard.stage import TestClient, served
+from coordinator.core.author import Author
+from coordinator.extending import dashboard
+from tests.coordinator.ops.dashboard.stage import TestClient, served
 
 LANES, MEMBERS, TIMES, SECONDS = amount((100_000, 10_000, 20, 20.0), (4, 2, 1, 0.5))
 PAGES = {
     "overview": "/", "lanes": "/lanes", "lanes, the oldest wait first": "/lanes?sort=wait",
+    "tenants": "/tenants", "tenants, all below one beginning": "/tenants?prefix=lane/",
     "a lane": "/lane?key=lane/1", "jobs": "/jobs", "failed jobs of an hour": "/jobs?state=failed&since=1h",
     "a task of no job": "/jobs?task=none",
     "a job": "/job?id=copy 1", "nodes": "/nodes", "a node": "/node?name=bench", "schedule": "/schedule",
@@ -83,7 +84,7 @@ def viewers(coordinator: Any) -> None:
 
 
 def watch(site: str, paths: Sequence[str]) -> None:
-    """Look at these pages, each in a stream of its own, for some seconds."""
+    """Open the streams of these pages for some seconds."""
     over = threading.Event()
 
     def look(path: str) -> None:
@@ -101,7 +102,7 @@ def watch(site: str, paths: Sequence[str]) -> None:
 
 
 def of_members(data: Path) -> None:
-    """The pages of the service, with a list of so many members, which this process alone keeps."""
+    """The pages of the service, with a list of many members that this process alone keeps."""
     from bench.harvest import member
     from bench.members import federation
     from tasks.app import NODELIST, coordinator

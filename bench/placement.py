@@ -6,7 +6,7 @@ import time
 from bench import amount
 from bench.servers import redis_server
 from coordinator import Coordinator
-from coordinator.fleet.nodes import Nodes
+from coordinator.core.fleet.nodes import Nodes
 
 FLEETS = amount((3, 30, 300), (2, 3))
 TIMES, ROUNDS = amount((1_000, 5), (2, 1))

@@ -1,9 +1,9 @@
-"""What does a job cost Redis, and what share have history and counts? Instructions of the server under
-valgrind's callgrind, which any machine repeats.
+"""What does a job cost Redis, what share have history and counts, and what does a quota add? Instructions of the server
+under valgrind's callgrind, which any machine repeats.
 
 One client submits to lanes of their own, then one runner finishes each job with its result and claims the next, with
-history and without in turns. Redis writes nothing to disk. Two runs differ by 0.3 %, where processor time differs by
-two thirds between hours. Needs valgrind.
+history and without in turns; then with one quota that has room, and with one of a single unit. Redis writes nothing to
+disk. Two runs differ by 0.3 %, where processor time differs by two thirds between hours. Needs valgrind.
 """
 
 import os
@@ -15,9 +15,9 @@ from typing import Any
 
 from bench import amount
 from bench.size import register
+from coordinator.core.store import library
+from coordinator.core.store.library import Library
 from coordinator.local.redis import find_server
-from coordinator.store import library
-from coordinator.store.library import Library
 from tests.harness.redis import RedisServer
 
 JOBS, PORTION, ROUNDS = amount((1_000, 100, 3), (2, 2, 1))
@@ -51,10 +51,31 @@ def main() -> None:
                     act(bench)
                     found.setdefault(name, []).append(dump(server, directory) / JOBS / 1000)
                 work(bench)
+            with_quotas(bench, server, directory, found)
             for name, figures in found.items():
                 whole, bare = min(figures[::2]), min(figures[1::2])  # threads that look now and then only add to them
                 share = f"{(whole - bare) / whole:.1%} for history and counts"
                 print(f"{name:16} {whole:6.1f} thousand instructions, {share}", flush=True)
+
+
+def with_quotas(bench: Any, server: RedisServer, directory: Path, without: dict[str, list[float]]) -> None:
+    """In ratio to what the same costs with no quota."""
+    bench.coordinator.store.library = library.current()
+    for name, units in (("that has room", 10**9), ("of one unit", 1)):
+        bench.coordinator.quota("pool", concurrency=units)
+        found: dict[str, list[float]] = {"submit": [], "finish and claim": []}
+        for number in range(ROUNDS + 1):
+            for part in found:
+                dump(server, directory)
+                if part == "submit":
+                    one_by_one(bench, uses="pool")
+                else:
+                    work(bench)
+                figure = dump(server, directory) / JOBS / 1000
+                if number:  # the first one lets Redis and Lua get their memory
+                    found[part].append(figure)
+        parts = (f"{part} x {min(figures) / min(without[part][::2]):.3f}" for part, figures in found.items())
+        print(f"with one quota {name}: {', '.join(parts)}", flush=True)
 
 
 def without_history() -> Library:
@@ -78,9 +99,9 @@ def dump(server: RedisServer, directory: Path) -> int:
     return int(found[1])
 
 
-def one_by_one(bench: Any) -> None:
+def one_by_one(bench: Any, **options: Any) -> None:
     for number in range(JOBS):
-        bench.coordinator.submit(f"key/{number}", bench.keep.s("x"))
+        bench.coordinator.submit(f"key/{number}", bench.keep.s("x"), **options)
 
 
 def in_bulk(bench: Any) -> None:

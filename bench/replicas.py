@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench import amount
 from bench.servers import redis_server
-from coordinator.settings import Settings
-from coordinator.store.client import Store
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
 from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
@@ -60,38 +60,38 @@ def main() -> None:
                 number = next(counter)
                 document.update({f"entry/{number % 100}": {"number": number}}, fence=document.fence())
 
-            told("an update, one writer", timed(update, 300))
+            report("an update, one writer", timed(update, 300))
             together(update)
             reads(document, Path(root))
             client = document.store._client
-            told("bare SET", timed(lambda: client.set("bare", "x" * 60), 3_000))
-            told("bare write and fsync", timed(lambda: flushed(Path(root) / "bare"), 300))
+            report("bare SET", timed(lambda: client.set("bare", "x" * 60), 3_000))
+            report("bare write and fsync", timed(lambda: flushed(Path(root) / "bare"), 300))
 
 
 def together(update: Callable[[], None], seconds: float = amount(10.0, 0.2)) -> None:
     """Twenty writers update at the same time, each one update after the other."""
-    found: list[float] = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
 
     def write() -> None:
         while time.perf_counter() < end:
-            found.extend(timed(update, 1))
+            times.extend(timed(update, 1))
 
     threads = [threading.Thread(target=write) for _ in range(WRITERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    told(f"an update, {WRITERS} writers", found)
-    print(f"{'':24} {len(found) / seconds:8.0f} updates/s")
+    report(f"an update, {WRITERS} writers", times)
+    print(f"{'':24} {len(times) / seconds:8.0f} updates/s")
 
 
 def reads(document: Document, root: Path) -> None:
     client, key = document.store._client, document.store.key("pointer", NAME)
     here = Document(document.store, NAME, Copies(root / "n0", NAME))
     pairs = [(timed(lambda: client.get(key), 1_000), timed(here.read, 1_000)) for _ in range(5)]
-    told("bare GET", [one for found, _ in pairs for one in found])
-    told("a read", [one for _, found in pairs for one in found])
+    report("bare GET", [one for times, _ in pairs for one in times])
+    report("a read", [one for _, times in pairs for one in times])
     ratios = [statistics.median(read) / statistics.median(get) for get, read in pairs]
     print(f"{'':24} x {statistics.median(ratios):.2f} of a GET")
 
@@ -104,16 +104,16 @@ def flushed(path: Path) -> None:
 
 
 def timed(act: Callable[[], object], times: int) -> list[float]:
-    found = []
+    times = []
     for _ in range(amount(times, 2)):
         began = time.perf_counter()
         act()
-        found.append(time.perf_counter() - began)
-    return found
+        times.append(time.perf_counter() - began)
+    return times
 
 
-def told(name: str, found: list[float]) -> None:
-    cuts = statistics.quantiles(found, n=100)
+def report(name: str, times: list[float]) -> None:
+    cuts = statistics.quantiles(times, n=100)
     print(f"{name:24} p50 {cuts[49] * 1000:8.2f} ms   p99 {cuts[98] * 1000:8.2f} ms", flush=True)
 
 

@@ -13,7 +13,7 @@ from tests.harness.waiting import wait_until
 
 JOBS = amount(4, 1)
 OTHERS = amount(("other",), ())  # a pool process has its worker left
-KINDS = amount({"pool process": 5, "worker": 5, "worker and warden": 4, "node": 4}, {"pool process": 1})
+KINDS = amount({"pool process": 5, "worker": 5, "worker and supervisor": 4, "node": 4}, {"pool process": 1})
 
 
 def main() -> None:
@@ -54,18 +54,18 @@ def kill(bench: Any, url: str, kind: str, number: int) -> list[float]:
 
 def chosen(kind: str, pid: int) -> list[psutil.Process]:
     everyone = family(pid)
-    wardens = [
+    supervisors = [
         one
         for one in everyone
-        if "coordinator.warden.clock" in one.cmdline() or "coordinator.warden.errands" in one.cmdline()
+        if "coordinator.core.supervisor" in one.cmdline() or "coordinator.core.maintenance" in one.cmdline()
     ]
-    pool = [one for one in everyone[1:] if one not in wardens]
-    parts = {"pool process": pool, "worker": everyone[:1], "worker and warden": [*wardens, everyone[0]]}
+    pool = [one for one in everyone[1:] if one not in supervisors]
+    parts = {"pool process": pool, "worker": everyone[:1], "worker and supervisor": [*supervisors, everyone[0]]}
     return parts.get(kind, everyone)
 
 
 def began(bench: Any, names: list[str], times: int) -> list[int]:
-    """The last start of each job, once it has started so often, in µs of Redis's clock."""
+    """The last start of each job, once it has started that often, in µs of Redis's clock."""
     wait_until(lambda: all(bench.counter.llen(f"began:{name}") >= times for name in names), 90)
     return [int(bench.counter.lindex(f"began:{name}", -1)) for name in names]
 

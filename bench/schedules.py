@@ -1,4 +1,4 @@
-"""Simulated peers: many short jobs and few long ones, where each job is given to a node beforehand."""
+"""Simulated peers: many short jobs and few long ones, where each job is assigned to a node beforehand."""
 
 import heapq
 import random
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Slots(NamedTuple):
-    """The slots of a node: how many, and their speed, where 1 is full speed."""
+    """The slots of a node: their number, and their speed, where 1 is full speed."""
 
     number: int
     speed: float = 1.0

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import psutil
 
 from bench import amount
+from coordinator import StoreUnavailable
 from coordinator.local.redis import free_port
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
@@ -22,7 +23,12 @@ from tests.harness.waiting import wait_until
 def redis_server(*options: str) -> Iterator[str]:
     """The URL of a fresh redis-server, without a database number. By default it writes nothing to disk."""
     with tempfile.TemporaryDirectory() as directory, RedisServer(Path(directory), *options) as server:
-        yield server.url(0).removesuffix("/0")
+        try:
+            yield server.url(0).removesuffix("/0")
+        except StoreUnavailable as error:
+            assert server.process
+            error.add_note(f"its redis-server: exit status {server.process.poll()}, log: {server.log.read_text()}")
+            raise
 
 
 @contextmanager
@@ -36,7 +42,7 @@ def worker(
 
 @contextmanager
 def flower(url: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Flower, once it answers: then it hears the events."""
+    """Flower, once it answers, since then it receives the events."""
     port = free_port()
     with celery(url, "bench.app", "flower", "--address=127.0.0.1", f"--port={port}") as process:
         wait_until(lambda: _answers(port), 30, "Flower does not answer")
@@ -62,13 +68,13 @@ def celery(url: str, app: str, command: str, *options: str) -> Iterator["subproc
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A worker and all processes that it started."""
+    """A worker and its children."""
     return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
 
 
 @contextmanager
 def slowed(pid: int) -> Iterator[None]:
-    """Let a worker and all processes that it started run for a fifth of the time."""
+    """Let a worker and its children run for a fifth of the time."""
     everyone, over = family(pid), threading.Event()
 
     def each(act: str) -> None:

@@ -67,7 +67,7 @@ def fill(bench: Any, lanes: int) -> None:
 
 
 def drain(bench: Any, jobs: int) -> float:
-    """Seconds to run so many jobs of one key."""
+    """Seconds to run these jobs of one key."""
     bench.coordinator.submit_many(("hot", bench.keep.s(TEXT)) for _ in range(jobs))
     began = time.perf_counter()
     done = bench.runner("bench").run("bell")

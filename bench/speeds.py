@@ -18,12 +18,12 @@ from typing import Any
 from bench import amount
 from bench.schedules import Slots, heavy_tail
 from bench.servers import redis_server
-from coordinator.fleet.nodes import Nodes
-from coordinator.fleet.run_times import RunTimes, united
-from coordinator.jobs.options import JobDefaults, TaskDefault
-from coordinator.jobs.request import RequestMaker
-from coordinator.lanes.client import LaneClient
-from coordinator.settings import Settings
+from coordinator.core.fleet.nodes import Nodes
+from coordinator.core.fleet.run_times import RunTimes, united
+from coordinator.core.jobs.options import JobDefaults, TaskDefault
+from coordinator.core.jobs.request import RequestMaker
+from coordinator.core.lanes.client import LaneClient
+from coordinator.core.settings import Settings
 from proof.model.clock import Clocked
 
 NODES = [Slots(4), Slots(4), Slots(4), Slots(4, 0.2)]
@@ -141,7 +141,7 @@ class Fleet:
     def beat(self) -> None:
         for name, times in zip(self.names, self.times, strict=True):
             self.nodes.beat(name, "one", {}, united([times.sums()]))
-        self.store.step("sweep", 0, TTL, TTL)
+        self.store.step("sweep", 0, TTL, "")
         self.answer()
 
 

@@ -89,11 +89,11 @@ def client_stages(bench: Any, client: Any) -> list[Stage]:
 
 
 def runner_stages(bench: Any, client: Any) -> list[Stage]:
-    from coordinator.runner import runner as module
-    from coordinator.runner.attempt import Tracers
+    from coordinator.core.runner import runner as module
+    from coordinator.core.runner.attempt import Tracers
 
     watch, runner = Watch(), bench.runner("bench")
-    runner._events._board.events = True
+    runner._events._status_file.events = True
     outbox, events = beside(runner._outbox), beside(runner._events)
     watch.on(module, "claim_of", "read the claim")
     watch.on(Tracers, "attempt", "trace (Celery)")

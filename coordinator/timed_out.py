@@ -1,4 +1,6 @@
-"""`TimedOut`, apart from the other errors: Celery's own loads multiprocessing, which clients do without."""
+"""Defines `TimedOut`. It has a module of its own, since importing its base class from billiard loads multiprocessing,
+which a process that only submits jobs does not need.
+"""
 
 from __future__ import annotations
 
@@ -8,4 +10,6 @@ from coordinator.errors import CoordinatorError
 
 
 class TimedOut(CoordinatorError, TimeoutError, TimeLimitExceeded):
-    """The recorded error of a job when an attempt exceeds its `time_limit`; Celery's own TimeLimitExceeded, too."""
+    """The recorded error of a job when an attempt exceeds its `time_limit`. A subclass of Celery's TimeLimitExceeded,
+    so that `except TimeLimitExceeded` catches it.
+    """

@@ -148,7 +148,7 @@ def build_docs() -> str:
 
 def check_licences() -> str:
     """Each vendored file has its licence beside it; a test holds the hashes."""
-    run(sys.executable, "-m", "pytest", "-q", "tests/coordinator/dashboard/test_pages.py", "-k", "vendored")
+    run(sys.executable, "-m", "pytest", "-q", "tests/coordinator/ops/dashboard/test_pages.py", "-k", "vendored")
     return ", ".join(path.name for path in sorted(VENDORED.iterdir()))
 
 

@@ -1,4 +1,4 @@
-"""Followers also: three nodes hear of every change and submit its job, and the job runs once.
+"""Followers also: three nodes see every change and submit its job, and the job runs once.
 
 There is no leader. The job's id is the id of the change: the first submit puts the job in line, all others are
 duplicates. So no change is missed when a node dies, whichever node that is.

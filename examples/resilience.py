@@ -66,7 +66,7 @@ class Server:
             say(f"{self.name} sees: slot {int(one.instance) % 1000}: {one.state}, {one.winner.identifier}")
 
     def next_slot(self) -> int | None:
-        """The earliest slot whose time has come; None once all have ended, or the server is to end."""
+        """The earliest due slot; None once all have ended, or the server has to stop."""
         with self.more:
             while not self.ending:
                 if self.due and self.due[0] <= time.time():
@@ -77,7 +77,7 @@ class Server:
         return None
 
     def watch(self, slot: int, grab: Grab) -> None:
-        """Compete once more for a slot whose winner is gone."""
+        """Compete again for a slot whose winner has died."""
         end = grab.wait()
         with self.more:
             self.watched -= 1
@@ -87,7 +87,7 @@ class Server:
 
 
 def start(name: str, first: int) -> subprocess.Popen[str]:
-    """A server says that it is up, and reads which slot is the first."""
+    """Report that the server is up, and read the first slot."""
     server = subprocess.Popen([sys.executable, __file__, name], stdin=subprocess.PIPE, text=True)
     assert server.stdin
     server.stdin.write(f"{first}\n")
@@ -96,7 +96,7 @@ def start(name: str, first: int) -> subprocess.Popen[str]:
 
 
 def winners(coordinator: Coordinator) -> list[str]:
-    """The servers at work."""
+    """The working servers."""
     return [one.winner.identifier for one in coordinator.grabs("timer") if one.state == "running" and one.winner]
 
 

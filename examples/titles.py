@@ -1,4 +1,4 @@
-"""An index of titles follows the catalog by its events. It takes each event once, and skips repeats by the number.
+"""An index of titles, kept up to date by the catalog's events. It applies each event once, and skips repeats by number.
 
 The titles lie in SQLite, with its full-text search. An object's number is written in the transaction that changes its
 title. So the index is right whoever dies, and however often an event comes. A new index catches up from number 0.
@@ -31,14 +31,14 @@ CREATE VIRTUAL TABLE IF NOT EXISTS titles USING fts5 (member UNINDEXED, pid UNIN
 
 @shared_task  # its name is titles.on_object
 def on_object(event: dict[str, Any]) -> str:
-    """What TASKS_ON_OBJECT names."""
+    """The task that TASKS_ON_OBJECT names."""
     with opened() as index:
         return take(index, event)
 
 
 @contextmanager
 def opened() -> Iterator[sqlite3.Connection]:
-    """The index, in one transaction that no other begins beside it."""
+    """The index, in a transaction that excludes all others."""
     with closing(sqlite3.connect(os.environ["TITLES"], timeout=30, isolation_level=None)) as index:
         index.executescript(TABLES)
         index.execute("BEGIN IMMEDIATE")
@@ -60,7 +60,7 @@ def take(index: sqlite3.Connection, event: dict[str, Any]) -> str:
 
 
 def title_of(member: str, pid: str) -> str:
-    """The title in the object, as the member has it now: "" where it does not have it any more."""
+    """The title in the member's object now; "" if the member no longer has the object."""
     from tasks.member_node import safe_xml  # the service reads its environment when it is imported
     from tasks.service import service
 

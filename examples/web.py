@@ -43,7 +43,7 @@ async def put_in_line(order: int) -> dict[str, str]:
 
 @web.get("/jobs/{job_id}")
 async def result(job_id: str, timeout: float = 10.0) -> dict[str, object]:
-    """Wait for the job's end: 404 for an id that nobody knows, 504 where it is not over within `timeout` seconds."""
+    """Wait for the job's end: 404 for an unknown id, 504 if it has not ended within `timeout` seconds."""
     try:
         job = await jobs.wait(job_id, timeout)
     except UnknownJob as error:
@@ -54,7 +54,7 @@ async def result(job_id: str, timeout: float = 10.0) -> dict[str, object]:
 
 
 async def visit(machine: Machine) -> None:
-    """Ask for twenty orders at the same time, as so many browsers would."""
+    """Request twenty orders at the same time, as twenty browsers would."""
     async with httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://shop") as browser:
 
         async def order(number: int) -> str:

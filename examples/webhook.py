@@ -1,7 +1,7 @@
-"""Told unasked: each trouble goes to a webhook, here to a small HTTP server in place of a chat or a pager.
+"""Each alert goes to a webhook, here to a small HTTP server in place of a chat or a pager.
 
-One job fails for good, another is held for an operator, a third one waits for a task that no node has. The errands of
-the node call `tell`, at least once for each trouble: where it raises, it is called again after half a minute.
+One job fails for good, another is held for an operator, a third one waits for a task that no node has. Maintenance
+of the node calls `notify` at least once for each alert; if it raises, it calls it again after half a minute.
 
 Run it: python examples/webhook.py
 """
@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 from celery import Celery
 from onemachine import Machine, until
 
-from coordinator import Coordinator, Trouble, trouble_seen
+from coordinator import Alert, Coordinator, alert_raised
 
 app = Celery("webhook")
 coordinator = Coordinator(app)
@@ -29,9 +29,9 @@ def charge(order: int) -> None:
     raise ValueError(f"order {order}: the card is refused")
 
 
-@trouble_seen.connect
-def tell(trouble: Trouble, **_: object) -> None:
-    body = json.dumps(asdict(trouble), default=str).encode()
+@alert_raised.connect
+def notify(alert: Alert, **_: object) -> None:
+    body = json.dumps(asdict(alert), default=str).encode()
     with urlopen(Request(os.environ["WEBHOOK"], body, {"Content-Type": "application/json"}), timeout=5):
         pass
 

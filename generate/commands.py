@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import click
 
 import tasks.cli.main  # noqa: F401  adds its commands
-from coordinator.cli.later import whole
-from coordinator.cli.main import cli
+from coordinator.ops.cli.later import whole
+from coordinator.ops.cli.main import cli
 from tasks.app import coordinator
 
 HEAD = """\
@@ -23,18 +23,19 @@ HEAD = """\
 `pyproject.toml`, by `app = "shop"` in `[tool.coordinator]`. The library's commands need no app where `COORDINATOR_URL`
 is set. `--json` prints JSON, for programs.
 
-A command that changes what is there, a job, lane, grab, entry, node, request, member or item, wants `--why TEXT`, and
-takes `--by TEXT`, the author, by default user@host. The history of that thing keeps both, and `coordinator actions`
-lists what was done, with the `--ticket` where there is one. A command that looks has neither, nor has one that puts
-something in (`submit`, `refresh`), that has work done (`nodelist refresh`, `components run`), or
-that clears away what comes back by itself (`libraries remove`, `members forget`).
+A command that changes what is there, a job, lane, quota, group, grab, entry, node, request, member or item, wants
+`--why TEXT` (a `--dry-run` none), and takes `--by TEXT`, the author, by default user@host. The history of that thing
+keeps both, and `coordinator actions` lists what was done, with the `--ticket` where there is one. A command that looks
+has neither, nor has one that puts something in (`submit`, `refresh`), that has work done (`nodelist refresh`,
+`components run`), or that clears away what comes back by itself (`libraries remove`, `members forget`).
 
 The JSON of a list has one shape: `{"lanes": [...], "after": null}`. The rows stand under the noun: `jobs`, `lanes`,
-`nodes`, `actions`, `grabs`, `sorters`, `refused`, `entries` (of `schedule`), `findings` (of `doctor`), `libraries`,
-`members`, `items`, `objects` (of `catalog`), `events`, `components`, `orphans`, `history`. `after` is the cursor of the
-next page, for `--after`; null says that this was the last one, or that there are no pages. `jobs` adds `complete` and
-`searched`, `items` adds `broken`, `events` adds `last`. The JSON of one thing is that thing's object, as Python gives
-it. Instants are texts in UTC.
+`nodes`, `actions`, `quotas`, `weights`, `tenants`, `grabs`, `sorters`, `refused`, `entries` (of `schedule`), `findings`
+(of `doctor`), `checks` (of `check-redis`), `libraries`, `members`, `items`, `objects` (of `catalog`), `events`,
+`components`, `orphans`, `history`. `after` is the cursor of the next page, for `--after`; null says that this was the
+last one, or that there are no pages. `jobs` adds `complete` and `searched`, `checks` adds `verdict`, `quotas` adds
+`defaults`, `items` adds `broken`, `events` adds `last`, `tenants` adds what all of them have together, how many `more`
+there are, and `complete`. The JSON of one thing is that thing's object, as Python gives it. Instants are texts in UTC.
 
 The exit status is 1 where a command was refused or found something wrong, and 2 where it was called wrongly, names what
 is not there, or Redis does not answer. `eval "$(_COORDINATOR_COMPLETE=bash_source coordinator)"` has bash complete
@@ -47,11 +48,16 @@ commands and options; zsh and fish have `zsh_source` and `fish_source`.
 | `status`, `nodes`, `settings` | Redis, nodes and jobs; the living nodes; each setting and its source |
 | `doctor`, `metrics` | [what is wrong](doctor.md), and what mends it; [figures for Prometheus](metrics.md) |
 | `jobs`, `lanes`, `sorters`, `grabs` | jobs that run and wait; lines; orders that are held; who won each instance |
-| `job ID`, `wait ID`, `why ID` | one job; its end; [all causes](why.md) down to their roots, and what frees it |
+| `job ID`, `wait ID`, `why ID` | one job; its end; [what is in its way](why.md), and what frees it |
 | `submit KEY TASK`, `cancel ID`, `retry ID`, `move ID` | put a job in line, end it, start it again, move it in line |
-| `release KEY`, `pause KEY`, `resume KEY`, `limit KEY N` | free a lane, stop it, let it go on, let N jobs run in it |
+| `release KEY`, `pause KEY`, `resume KEY` | free a lane, stop it, let it go on |
+| `event`, `event NAME`, `event set NAME` | [events](howto/events.md): look, set one |
+| `quotas`, `quota NAME`, `drop-quota NAME` | [quotas](lanes.md#quotas): look, declare units and rates, drop them |
+| `tenants PREFIX` | [which tenant floods](howto/share-between-tenants.md#which-tenant-floods) |
+| `cool-down NAME`, `weight GROUP N` | let a quota start nothing for a time; the share of a group |
 | `nodes show NAME`, `nodes drain NAME`, `nodes undrain NAME` | a node in full; take it out without a loss, and back |
 | `schedule` | the entries that beats know; pause, skip, run or change one |
+| `check-redis URL` | [whether that Redis will do](redis.md#redis-that-others-run), before a node is started |
 | `check`, `dashboard` | what of your app will not work; [the pages](dashboard.md) in a browser |
 
 [The service](../tasks/README.md#its-commands) adds its own.

@@ -18,7 +18,7 @@ def fleet() -> str:
         to.box(656, top + 36, 92, 42, "runner")
         to.box(770, top + 36, 92, 42, "worker")
         to.box(656, top + 124, 92, 42, "clock")
-        to.box(770, top + 124, 92, 42, "errands")
+        to.box(770, top + 124, 92, 42, "maintenance")
         to.arrow((770, top + 57), (750, top + 57))
         to.arrow(
             (702, top + 124), (702, top + 101), (816, top + 101), (816, top + 80), label="3  wakes", at=(759, top + 97)
@@ -63,8 +63,10 @@ def states() -> str:
     to = Drawing(960, 500, "The states of a job")
     _boxes_of_states(to)
     to.arrow((278, 20), (278, 103), label="submit", at=(284, 34), start="start")
-    to.arrow((152, 81), (218, 116), label="flushed", at=(196, 86))
-    to.arrow((152, 171), (218, 138), label="its time\nhas come", at=(160, 196), start="start")
+    to.arrow((152, 61), (218, 112), label="flushed", at=(200, 74))
+    to.arrow((152, 119), (218, 125))
+    to.arrow((152, 177), (218, 140), label="its time\nhas come", at=(160, 202), start="start")
+    to.arrow((152, 276), (266, 149), label="its causes\nhave ended", at=(188, 266), start="start")
     to.arrow((336, 126), (388, 126), label="in front", at=(362, 116))
     to.curve((506, 120), (538, 108), (568, 120), label="claimed", at=(538, 104))
     to.curve((568, 134), (538, 148), (508, 134), label="next step,\nlost attempt", at=(538, 164))
@@ -84,14 +86,16 @@ def states() -> str:
     to.frame(796, 178, 150, 282, "ended badly")
     again = "retried by an operator: in line again, under its own id"
     to.arrow((796, 440), (278, 440), (278, 149), label=again, at=(540, 432))
-    note = "Any job that is not over may be cancelled or expire. A parked job goes on as one that ran."
+    note = "Any job that is not over may be cancelled or expire. A parked job goes on as one that ran. "
+    note += "A blocked job may be held or fail with a cause."
     to.text(36, 482, note, start="start")
     return to.svg()
 
 
 def _boxes_of_states(to: Drawing) -> None:
     for name, x, y in (
-        ("collected", 36, 60), ("scheduled", 36, 150), ("waiting", 220, 105), ("ready", 390, 105),
+        ("collected", 36, 40), ("collecting", 36, 98), ("scheduled", 36, 156), ("blocked", 36, 255),
+        ("waiting", 220, 105), ("ready", 390, 105),
         ("running", 570, 105), ("parked", 570, 22), ("retrying", 330, 258), ("held", 480, 258),
         ("rolling_back", 610, 340),
     ):  # fmt: skip

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 from celery import chain
@@ -25,6 +26,7 @@ from coordinator.local.redis import EmbeddedRedis, free_port
 
 ROOT = Path(__file__).parents[1]
 SCREENS = ROOT / "docs" / "screens"
+MADE_FROM = SCREENS / "made-from.sha256"
 TOKEN = "only-for-these-pictures"
 WIDE, HIGH = 1280, 800
 STOCK, LABEL = "stock/shelf-7", "order/1031"
@@ -67,11 +69,23 @@ def shoot(page: Page, name: str, address: str) -> None:
     print(f"{name}.png: {(SCREENS / f'{name}.png').stat().st_size // 1024} KiB")
 
 
+def looks() -> str:
+    """Return a digest of what the pages look like: their templates and style sheets. A test compares it with the one of
+    the pictures (MADE_FROM).
+    """
+    pages = [ROOT / "coordinator/ops/dashboard", ROOT / "tasks/pages"]
+    files = sorted(path for page in pages for kind in ("*.html", "*.css") for path in page.rglob(kind))
+    own = (path for path in files if "vendor" not in path.parts)
+    return sha256(b"".join(path.name.encode() + path.read_bytes() for path in own)).hexdigest()
+
+
 def main() -> None:
     SCREENS.mkdir(exist_ok=True)
+    before = looks()
     the_service("members", "tr:nth-child(3) td:nth-child(4) time")  # the third was harvested, too
     the_service("items", "td .failed", "--batches")
     the_shop()
+    MADE_FROM.write_text(f"{before}\n")
 
 
 def the_service(name: str, has: str, *options: str) -> None:
@@ -86,7 +100,7 @@ def the_service(name: str, has: str, *options: str) -> None:
             if options:
                 own["TASKS_COMPONENTS"] = "examples.batches.pipeline"
             port = str(free_port())
-            dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "tasks", "dashboard", "--port", port]
+            dashboard = [sys.executable, "-m", "coordinator", "-A", "tasks", "dashboard", "--port", port]
             with running([*dashboard, "--token", TOKEN], env=own):
                 while not answers(port):
                     time.sleep(0.5)
@@ -101,7 +115,7 @@ def the_shop() -> None:
         os.environ |= {"SHOP_BROKER": redis.url.removesuffix("/0") + "/1", "COORDINATOR_URL": redis.url}
         port = str(free_port())
         celery = [sys.executable, "-m", "celery", "-A", "generate.busy_shop", "worker", "-c", "3"]
-        dashboard = [sys.executable, "-m", "coordinator.cli", "-A", "generate.busy_shop", "dashboard", "--port", port]
+        dashboard = [sys.executable, "-m", "coordinator", "-A", "generate.busy_shop", "dashboard", "--port", port]
         commands = [*celery, "-n", "n1@alpha"], [*celery, "-n", "n2@beta"], [*dashboard, "--token", TOKEN]
         with running(*commands):
             photograph(f"http://127.0.0.1:{port}")
@@ -124,14 +138,14 @@ def photograph(site: str) -> None:
     counts = (60, 20, 50, 40, 400, 400, 400, 400)  # the first are over when the pictures are made: a lane has last runs
     waiting = [coordinator.submit(STOCK, shop.count.s("shelf-7", items)).id for items in counts]
     coordinator.pause("customer/7", why="a refund is on its way", by="tim", ticket="OPS-308")
-    coordinator.set_limit("till", 3, why="three clerks", by="ulla")
+    coordinator.quota("till", concurrency=3, why="three clerks", by="ulla")
     label = coordinator.submit(LABEL, shop.print_label.s(1031), needs=["printer"]).id
     coordinator.submit("ledger", shop.charge.s(17), on_failure="hold")
     time.sleep(100)
     coordinator.move(waiting[-1], priority=5, why="the auditor waits", by="ulla", ticket="OPS-311")
     pages = {
         "overview": "/", "lane": f"/lane?key={STOCK}", "why": f"/job?id={waiting[5]}",
-        "waits": f"/job?id={label}", "failed": "/jobs?state=failed", "actions": "/actions",
+        "waits": f"/job?id={label}", "failed": "/jobs?state=bad", "actions": "/actions", "tenants": "/tenants",
     }  # fmt: skip
     with page_of(site) as page:
         for name, path in pages.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
@@ -24,7 +24,7 @@ BIG = (("MiB", 1024 * 1024), ("KiB", 1024))
 HEAD = """\
 # Settings
 
-`make generated` writes this page from the fields of `coordinator/settings.py` and `tasks/settings.py`.
+`make generated` writes this page from the fields of `coordinator/core/settings.py` and `tasks/settings.py`.
 All times are seconds, all sizes are bytes. The [glossary](glossary.md) explains the words.
 
 ## The library
@@ -36,7 +36,8 @@ Each setting has three sources. The first that names it wins:
    of a Django project, whose app has `config_from_object("django.conf:settings", namespace="CELERY")`;
 3. the environment: `COORDINATOR_LOCK_TTL=30`.
 
-The library refuses an unknown name at the start and says which known name is nearest (`did you mean …?`). `lock_ttl`
+The library refuses an unknown name and says which known name is nearest (`did you mean …?`): an argument at once, and
+others when all sources are read, at the start of a worker or a beat and at the first call of other programs. `lock_ttl`
 and `node_ttl` last for two sweeps at least. `coordinator settings` prints each value and its source, which is
 `broker_url` for a `url` that is made of it. `COORDINATOR_APP` is no setting: it names the app of the command line.
 
@@ -46,7 +47,8 @@ SERVICE = """
 ## The service
 
 The service reads its settings from the environment alone, as `TASKS_` and the name in capitals: `TASKS_OVERLAP=600`. It
-refuses an unknown name as the library does.
+refuses an unknown name as the library does. Of the library's settings its app sets `quota_unknown` to `open`: the quota
+of a member has no bounds, unless an operator declares some.
 
 """
 
@@ -104,6 +106,8 @@ def number(value: Any, meaning: str) -> str:
 
 
 def allowed(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
     said = []
     for bound in field.metadata:
         if isinstance(bound, Gt):

@@ -1,7 +1,8 @@
 """A client of the laboratory: `python -m proof.client NAME SEED NUMBER PAUSE`.
 
-It asks for so many things, drawn from its seed: jobs of every kind, locks, grabs, orders of a sorter. What was not
-answered it asks again, under the same id, also where another process had begun it: so it may be killed.
+It makes NUMBER requests, drawn from its seed: jobs of every kind, calls that jobs collect, locks, grabs, orders
+of a sorter. It repeats a request without an answer under the same id, also one that another process had begun:
+so it may be killed.
 """
 
 import os
@@ -15,23 +16,23 @@ from typing import Any
 
 from celery import chain
 
-from coordinator import LeaseLost, Locked, StoreRefused, StoreUnavailable
-from coordinator.jobs.options import SubmitOptions
-from proof import IDLE, LANES, LEASE, WIDE
-from proof.shop import cell_of, coordinator, die, keyed, parts, undo, work
+from coordinator import LeaseLost, Locked, StoreRefused, StoreUnavailable, UnknownQuota
+from coordinator.core.jobs.options import SubmitOptions
+from proof import IDLE, LANES, LEASE, USES
+from proof.shop import cells_of, coordinator, die, gather, keyed, parts, undo, wait, work
 from proof.witness import Witness
 
 AGAIN: SubmitOptions = {"max_attempts": 1000, "retry_delay": 0.5, "time_limit": 15}
 KINDS = {
-    "plain": 30, "wide": 10, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
-    "keyed": 8, "lock": 8, "grab": 10, "orders": 5,
+    "plain": 30, "flow": 20, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
+    "keyed": 8, "lock": 8, "grab": 10, "orders": 5, "after": 8, "event": 6, "waits": 5,
 }  # fmt: skip
 OF_WORLD = {"item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15)}
 KINDS |= {kind: often for kind, (variable, often) in OF_WORLD.items() if os.environ.get(variable)}
 
 
 def lasting(luck: float, most: float = 0.95) -> float:
-    """How long (s) a body takes: above `most` longer than a lease, so that it lives by being renewed."""
+    """How long (s) a body takes: above `most` longer than a lease, so that it needs renewals."""
     return LEASE * (1.2 + 1.3 * (luck - most) / (1 - most)) if luck > most else luck * 0.4
 
 
@@ -42,24 +43,28 @@ class Client:
         self.witness = Witness.here(name)
 
     def run(self, done: int) -> None:
-        """Go on behind the first `done` requests; the draws before are made all the same, so that the rest is alike."""
+        """Go on after the first `done` requests. Their draws are repeated, so that the rest is the same."""
         for number in range(self.number):
             (kind,) = self.chance.choices([*KINDS], [*KINDS.values()])
             draw = self.chance.randrange(LANES), self.chance.randrange(1, LANES), self.chance.random()
             pause = self.chance.uniform(0, 2 * self.pause)
             if number >= done:
-                getattr(self, f"ask_{kind}", self.submit)(f"{self.name}-{number}", kind, *draw)
+                getattr(self, f"request_{kind}", self.submit)(f"{self.name}-{number}", kind, *draw)
                 self.witness.note("info", "asked", client=self.name, number=number)
                 time.sleep(pause)
         self.witness.note("info", "finished", client=self.name)
 
     def submit(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         seconds, key = lasting(luck), f"k{lane}"
-        keys = {"wide": [f"wide{lane % WIDE}"], "pair": [key, f"k{(lane + other) % LANES}"]}.get(kind, [key])
+        keys = {"flow": [key][: other % 2], "pair": [key, f"k{(lane + other) % LANES}"]}.get(kind, [key])
         options: SubmitOptions = {"job_id": job}
         signature: Any = work.s(seconds)
         steps = [0]
-        if kind == "chain":
+        if kind == "flow":
+            uses = USES[(lane + other) % len(USES)]
+            signature, options = work.s(seconds, uses=uses, until=1 + other % 3 // 2), {**options, "uses": uses}
+            options |= {"max_attempts": 1000, "retry_delay": 0.2}
+        elif kind == "chain":
             signature, steps = chain(work.si(seconds / 2), work.si(seconds / 2, 1)), [0, 1]
         elif kind == "parts":
             signature, options = parts.s(seconds), {**options, **AGAIN}
@@ -69,37 +74,98 @@ class Client:
             signature, options = work.s(seconds, until=2), {**options, "max_attempts": 1000, "retry_delay": 0.2}
         elif kind == "dies":
             signature, options = die.s(), {**options, "max_losses": 1}
-        effects = [[cell_of(one, job, kind == "wide"), f"{job} {step}"] for one in keys for step in steps]
-        self._ask(lambda: coordinator.submit(keys, signature, **options).outcome, job, kind, keys, effects)
+        effects = [[cell, f"{job} {step}"] for cell in cells_of(keys, job) for step in steps]
+        self._submit(lambda: coordinator.submit(keys, signature, **options).outcome, job, kind, keys, effects)
         if kind == "cancelled":
-            self._insist(lambda: coordinator.cancel(job))
+            self._retry(lambda: coordinator.cancel(job))
 
-    def ask_keyed(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+    def request_after(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """Three jobs in one call, in any order, of which the last runs after the others, and gets their results. It
+        fails where the first does.
+        """
+        fails, lanes = luck > 0.8, [f"k{(lane + place * other) % LANES}" for place in range(3)]
+        names = [f"{job}-a", f"{job}-b", job]
+        first: tuple[str, Any, SubmitOptions] = (lanes[0], work.s(luck / 4, fail=fails), {"job_id": names[0]})
+        if fails:
+            first[2]["rollback"] = undo.si()
+        second: tuple[str, Any, SubmitOptions] = (lanes[1], work.s(luck / 4), {"job_id": names[1]})
+        after = {"first": names[0], "second": names[1]}
+        last: tuple[str, Any, SubmitOptions] = (lanes[2], work.s(luck / 4), {"job_id": job, "after": after})
+        jobs = [first, second, last]
+        random.Random(job).shuffle(jobs)
+        kinds = ["fails" if fails else "plain", "plain", "unmet" if fails else kind]
+        causes: list[list[str]] = [[], [], names[:2]]
+        about = [
+            {"job": name, "kind": one, "keys": [key], **({"after": these} if these else {})}
+            for name, one, key, these in zip(names, kinds, lanes, causes, strict=True)
+        ]
+        for each in about:
+            self.witness.note("invoke", "submit", **each)
+        self._retry(lambda: coordinator.submit_many(jobs))
+        for each, key, name in zip(about, lanes, names, strict=True):
+            self.witness.note("ok", "submit", **each, effects=[[key, f"{name} 0"]])
+
+    def request_event(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """A job waits for an event, before it begins or in its middle. The event is set just before, or a while after,
+        its submit.
+        """
+        event, keys = coordinator.event(f"event/{job}"), [f"k{lane}"]
+
+        def set_it() -> None:
+            self.witness.note("invoke", "set", event=event.name)
+            self._retry(lambda: event.set(job))
+
+        if luck < 0.3:
+            set_it()
+        options: SubmitOptions = {"job_id": job, "after": {"first": event}}
+        signature, effects = work.s(luck / 4), [[keys[0], f"{job} 0"]]
+        after = [event.name]
+        if kind == "waits":
+            options, signature, after = {"job_id": job}, wait.s(luck / 4, event.name), []
+            effects.append([keys[0], f"{job} 1"])
+        self._submit(lambda: coordinator.submit(keys, signature, **options), job, kind, keys, effects, after)
+        if luck >= 0.3:
+            time.sleep(luck - 0.3)
+            set_it()
+
+    def request_plain(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """A fourth of them is a call that a job collects, which stands in a lane of its own."""
+        if int(luck * 1000) % 4:
+            return self.submit(job, kind, lane, other, luck)
+        key, signature = f"calls/{lane}", gather.s(job, lasting(luck))
+        self.witness.note("invoke", "call", job=job, key=key)
+        self._retry(lambda: coordinator.collect(key, signature, how="list", idle=0.3, max_wait=1, most=6, job_id=job))
+        self.witness.note("ok", "call", job=job, key=key)
+        return None
+
+    request_waits = request_event
+
+    def request_keyed(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         key = f"keyed/{lane}"
-        ask = keyed.s(lane, lasting(luck)).set(task_id=job)
-        self._ask(lambda: ask.apply_async().id, job, kind, [key], [[key, f"{job} 0"]])
+        call = keyed.s(lane, lasting(luck)).set(task_id=job)
+        self._submit(lambda: call.apply_async().id, job, kind, [key], [[key, f"{job} 0"]])
 
-    def ask_orders(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
-        """Three at once, in an order that is not theirs."""
+    def request_orders(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """Add three orders at a time, unsorted."""
         sorter = coordinator.sorter("orders", IDLE)
         for letter in random.Random(job).sample("abc", 3):
             order = f"{letter}-{job}"
             self.witness.note("invoke", "add", sorter="orders", order=order)
-            self._insist(partial(sorter.add, order, "sorted", work.s(0.01), token=order))
+            self._retry(partial(sorter.add, order, "sorted", work.s(0.01), token=order))
             self.witness.note("ok", "add", sorter="orders", order=order)
 
-    def ask_item(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+    def request_item(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         from proof.items import deliver
 
         deliver(f"item-{job}", lasting(luck))
         self.witness.note("ok", "deliver", item=f"item-{job}")
 
-    def ask_update(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+    def request_update(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         changes = self.author.changes(lane, other, job)
         self.witness.note("invoke", "update", id=job, changes=changes)
-        self._insist(partial(self.author.update, changes, job))
+        self._retry(partial(self.author.update, changes, job))
 
-    def ask_read(self, *about: object) -> None:
+    def request_read(self, *about: object) -> None:
         self.author.read()
 
     @cached_property
@@ -108,7 +174,7 @@ class Client:
 
         return Author(os.environ["COORDINATOR_URL"], Path(os.environ["PROOF_DOCUMENTS"]), self.witness, self.name)
 
-    def ask_lock(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+    def request_lock(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         key = f"k{lane}"
 
         def hold() -> None:
@@ -122,10 +188,10 @@ class Client:
             except (Locked, LeaseLost):
                 pass
 
-        self._insist(hold)
+        self._retry(hold)
 
-    def ask_grab(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
-        """All clients grab the instances of a second."""
+    def request_grab(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """All clients grab the instance of the current two seconds."""
         instance = str(int(time.time()) // 2)
 
         def grab() -> None:
@@ -139,19 +205,23 @@ class Client:
                 except LeaseLost:
                     self.witness.note("fail", "grab", instance=instance, fence=part.fence)
 
-        self._insist(grab)
+        self._retry(grab)
 
-    def _ask(self, ask: Callable[[], object], job: str, kind: str, keys: list[str], effects: list[list[str]]) -> None:
-        self.witness.note("invoke", "submit", job=job, kind=kind, keys=keys)
-        self._insist(ask)
-        self.witness.note("ok", "submit", job=job, kind=kind, keys=keys, effects=effects)
+    def _submit(
+        self, call: Callable[[], object], job: str, kind: str, keys: list[str], effects: list[list[str]],
+        after: list[str] | None = None,
+    ) -> None:  # fmt: skip
+        about: dict[str, Any] = {"job": job, "kind": kind, "keys": keys, **({"after": after} if after else {})}
+        self.witness.note("invoke", "submit", **about)
+        self._retry(call)
+        self.witness.note("ok", "submit", **about, effects=effects)
 
-    def _insist(self, ask: Callable[[], object]) -> None:
-        """Until the store has answered."""
+    def _retry(self, call: Callable[[], object]) -> None:
+        """Repeat the call until the store answers, and knows the quotas: a fault may have emptied it."""
         while True:
             try:
-                ask()
-            except (StoreUnavailable, StoreRefused):
+                call()
+            except (StoreUnavailable, StoreRefused, UnknownQuota):
                 time.sleep(0.1)
             else:
                 return

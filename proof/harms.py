@@ -1,8 +1,8 @@
-"""What the nemesis can do to servers, processes, wake-ups and clocks.
+"""The faults of the nemesis in servers, processes, wake-ups and clocks.
 
-A fault is a generator: it harms up to its `yield`, and mends behind it. It yields whom it harmed: `victims`, processes
-that may be late by more than a lease; `nodes` that may be taken for dead; `killed` clients; `loses`, so many of the
-last seconds the store may forget.
+A fault is a generator: it begins before its `yield`, and ends after it. It yields its effects: `victims`, processes
+that may be late by more than a lease; `nodes` that may be declared dead; `killed` clients; `loses`, the number of last
+seconds that the store may forget.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from proof import LEASE
 from proof.history import History
 from proof.members import STEPS
 from tests.harness.fleet import Worker
+from tests.harness.stopping import stop
 
 if TYPE_CHECKING:
     from proof.world import World
@@ -34,8 +35,7 @@ RUBBISH = b"{rubbish", b"\xff", 300 * b"9", 1_000_000 * b"9"  # no name of a wak
 
 @dataclass(frozen=True)
 class Kind:
-    """`target`: of one target only one thing is harmed at a time. `seconds`: how long, from and to. `halts`: everybody
-    may be late."""
+    """A target has one fault at a time. `seconds`: its length, from and to. `halts`: all processes may be late."""
 
     name: str
     act: Act
@@ -68,30 +68,30 @@ def fault(
 
 
 def _harmed(*workers: Worker, gone: bool = False) -> dict[str, Any]:
-    """Their processes may be late, and they may be taken for dead; `gone`: for good."""
+    """These workers' processes may be late, and their nodes declared dead; `gone`: for good."""
     victims = [] if gone else [child.pid for worker in workers for child in worker.children()]
     return {"victims": victims, "nodes": [worker.name for worker in workers], "gone": gone}
 
 
 def at_work(world: World, clients: bool = False) -> list[psutil.Process]:
     """The processes, of nodes or of clients, in which a body runs."""
-    runs = [run for run in History.heard(world.witness.lines(400), {}).runs if not run.ended]
+    runs = [run for run in History.from_lines(world.witness.lines(400), {}).runs if not run.ended]
     names = [run.begun.process.rpartition("/") for run in runs]
     pids = {int(pid) for name, _, pid in names if (name in world.clients) == clients}
     return [psutil.Process(pid) for pid in sorted(pids) if psutil.pid_exists(pid)]
 
 
 def _caught(world: World, chance: random.Random, clients: bool = False) -> psutil.Process:
-    """One that is stopped, surely in the midst of a body."""
+    """Stop a process in the midst of a body, and return it."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
         if busy := at_work(world, clients):
             process = chance.choice(busy)
-            process.suspend()
+            stop(process)
             if process in at_work(world, clients):
                 return process
             process.resume()
-    raise IndexError("nobody is at work")
+    raise IndexError("no process is at work")
 
 
 # Processes.
@@ -106,16 +106,16 @@ def kill_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
 
 
 @fault("kill", "process", 3)
-def kill_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
+def kill_a_supervisor(world: World, chance: random.Random) -> Iterator[Any]:
     worker = world.worker(chance)
     harmed = _harmed(worker)
-    worker.warden().kill()
+    worker.supervisor().kill()
     yield harmed
 
 
 @fault("kill", "process")
-def kill_errands(world: World, chance: random.Random) -> Iterator[Any]:
-    world.worker(chance).warden().children()[0].kill()
+def kill_maintenance(world: World, chance: random.Random) -> Iterator[Any]:
+    world.worker(chance).supervisor().children()[0].kill()
     yield {}
 
 
@@ -144,7 +144,7 @@ def _ended(signals: Callable[[Worker], object], world: World, chance: random.Ran
 
 
 def _twice(worker: Worker) -> None:
-    """A second Ctrl-C, once the first was heard."""
+    """A second Ctrl-C, once the node has noticed the first."""
     worker.kill(signal.SIGINT)
     time.sleep(0.3)
     worker.kill(signal.SIGINT)
@@ -161,7 +161,7 @@ for _name, _act in {
 
 @fault("restart", "process", 1)
 def restart_every_node(world: World, chance: random.Random) -> Iterator[Any]:
-    """One after the other, or all at once."""
+    """Restart all nodes, one after the other, or all at once."""
     rolling, workers = chance.random() < 0.5, world.living()
     for worker in workers:
         worker.kill(signal.SIGTERM)
@@ -178,14 +178,14 @@ def stop_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
 
 
 @fault("stop", "stopped", 2, LONG)
-def stop_a_warden(world: World, chance: random.Random) -> Iterator[Any]:
+def stop_a_supervisor(world: World, chance: random.Random) -> Iterator[Any]:
     worker = world.worker(chance)
-    yield from _stopped([worker.warden()], _harmed(worker))
+    yield from _stopped([worker.supervisor()], _harmed(worker))
 
 
 @fault("stop", "stopped", 1, LONG)
-def stop_errands(world: World, chance: random.Random) -> Iterator[Any]:
-    yield from _stopped([world.worker(chance).warden().children()[0]], {})
+def stop_maintenance(world: World, chance: random.Random) -> Iterator[Any]:
+    yield from _stopped([world.worker(chance).supervisor().children()[0]], {})
 
 
 @fault("stop", "stopped", 1, LONG)
@@ -208,7 +208,7 @@ def stop_a_beat(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("stop", "client", 3, LONG)
 def stop_a_client(world: World, chance: random.Random) -> Iterator[Any]:
-    """One that holds a lock, or any."""
+    """Kill a client that holds a lock, or any."""
     with suppress(IndexError):
         process = _caught(world, chance, clients=True)
         yield from _stopped([process], {"victims": [process.pid]})
@@ -218,8 +218,7 @@ def stop_a_client(world: World, chance: random.Random) -> Iterator[Any]:
 
 
 def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterator[Any]:
-    for process in processes:
-        process.suspend()
+    stop(*processes)
     yield harmed
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -231,7 +230,7 @@ def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterato
 
 @fault("kill", "member", 3, (0, 3), on=("documents",))
 def kill_a_member(world: World, chance: random.Random) -> Iterator[Any]:
-    """At once, or at a step of its next version."""
+    """Kill it at once, or at a step of its next version."""
     member = world.member(chance)
     member.kill()
     if chance.random() < 0.7:
@@ -295,7 +294,7 @@ def _cut(way: str, target: str, world: World, chance: random.Random) -> Iterator
 
 
 def _on(target: str, way: str) -> tuple[str, ...]:
-    """Behind Sentinel, what keeps a master from answering is a failover."""
+    """Behind Sentinel, a master that does not answer leads to a failover."""
     return ("single",) if target == "store" else ()
 
 
@@ -338,7 +337,7 @@ for _target, _often in {"store": 2.0, "broker": 1.0, "backend": 0.5}.items():
 
 @fault("alarm", "broker", 1, (0, 4), on=("rabbitmq",))
 def fill_the_disk_of_rabbitmq(world: World, chance: random.Random) -> Iterator[Any]:
-    """It says so, and reads nothing more from whoever publishes."""
+    """It says so, and reads nothing more from publishers."""
     world.broker.alarm(True, "disk")
     yield {}
     world.broker.alarm(False, "disk")
@@ -346,7 +345,7 @@ def fill_the_disk_of_rabbitmq(world: World, chance: random.Random) -> Iterator[A
 
 @fault("replicas", "store", 1, (0, 4), True)
 def miss_the_replicas_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    """It refuses all writes, as a master that has lost sight of its replicas does (min-replicas-to-write)."""
+    """It refuses all writes, as a master without enough replicas does (min-replicas-to-write)."""
     for least in (3, 0):
         for server in world.sentinels.servers if world.sentinels else [world.store]:
             with server.client() as client:
@@ -356,7 +355,7 @@ def miss_the_replicas_of_redis(world: World, chance: random.Random) -> Iterator[
 
 @fault("full", "store", 1, (0, 2), True, ("single",))
 def fill_the_disk_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    """It dies as it writes: its append-only file may have grown to its present size and no further."""
+    """It dies while it writes: its append-only file may not grow beyond its present size."""
     assert world.store.process
     size = max(path.stat().st_size for path in world.folder("store").rglob("*.aof"))
     psutil.Process(world.store.process.pid).rlimit(psutil.RLIMIT_FSIZE, (size, size))
@@ -374,7 +373,7 @@ def flush_functions(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("loss", "store", 2, (0, 2), True, ("single",))
 def lose_the_last_writes_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    """One to three restarts: at one of them, its file is an older one, or has a torn end."""
+    """One to three restarts; at one of them, its file is an older one, or has a torn end."""
     restarts = chance.randrange(1, 4)
     loss = chance.randrange(restarts)
     for number in range(restarts):
@@ -397,11 +396,12 @@ def flush_redis(world: World, chance: random.Random) -> Iterator[Any]:
     with world.store.client() as client:
         client.flushdb()
     yield {"loses": 1e6}
+    world.declare_quotas()
 
 
 @fault("clock", "clock", 4, (2, 12), on=("clock",))
 def set_the_clock_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    """Forward or back, and then to where it was."""
+    """Move the clock forward or back, and then back to its time."""
     world.set_clock(chance.choice((-20, -5, 5, 20)))
     yield {}
     world.set_clock(0)
@@ -409,8 +409,8 @@ def set_the_clock_of_redis(world: World, chance: random.Random) -> Iterator[Any]
 
 @fault("loss", "store", 6, (0, 5), True, ("sentinel",))
 def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
-    """The master dies, hangs or is cut off, another takes over, and lacks what had not reached it. One that comes back
-    answers as a master until it is told."""
+    """The master dies, hangs or is cut off; another takes over, without the writes that had not reached it. A returning
+    master answers as one until Sentinel reconfigures it."""
     assert world.sentinels
     master, since = world.store, time.monotonic()
     proxy = world.proxy("store")
@@ -433,7 +433,7 @@ def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("split", "store", 3, (1, 6), True, ("sentinel",))
 def leave_an_old_master_serving(world: World, chance: random.Random) -> Iterator[Any]:
-    """A failover that it does not hear of: who is connected to it goes on there, and what it takes is lost."""
+    """A failover that the old master does not notice: its connections go on, and its writes are lost."""
     assert world.sentinels
     master, since = world.store, time.monotonic()
     with master.client() as client:
@@ -456,7 +456,7 @@ def kill_a_replica(world: World, chance: random.Random) -> Iterator[Any]:
 
 @fault("stop", "store", 1, (0, 9), on=("sentinel",))
 def stop_a_sentinel(world: World, chance: random.Random) -> Iterator[Any]:
-    """The two others agree without it."""
+    """The two other members agree without it."""
     assert world.sentinels
     number = chance.randrange(3)
     world.sentinels.pause_sentinel(number)

@@ -1,4 +1,4 @@
-"""A history: what everybody did in one run, in the order in which the witness heard of it."""
+"""A history: the events of all processes in one run, in the order in which the witness received them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from proof import LEASE
 
 SECOND = 1_000_000  # µs
-AFTER = 3 * SECOND  # so long after a fault its victims may still be behind: they connect again, start again
+AFTER = 3 * SECOND  # how long after a fault its victims may still be late: they reconnect or restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a body: of a job, a tick, a lock's code. `ended`: None where its process never said so."""
+    """One run of a body: of a job, a tick, or code under a lock. `ended`: None if its process noted no end."""
 
     begun: Event
     ended: Event | None
@@ -48,14 +48,19 @@ class Run:
     def fence(self) -> int:
         return int(self.begun.value["fence"])
 
+    @property
+    def uses(self) -> dict[str, int]:
+        """The units of each quota."""
+        return dict(self.begun.value.get("uses", {}))
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the nemesis did, from `since` to `until` (µs).
+    """A fault that the nemesis made, from `since` to `until` (µs).
 
-    `way`: kill, stop, cut, message and so on. `halts`: everybody stands still, or is without Redis; else `victims` do,
-    the numbers of their processes; `nodes` may be taken for dead, `gone` for good. `lost`: of these spans (µs) the
-    store may know nothing afterwards. `drops`: ordinary messages and results may be gone, which nobody promises.
+    `way`: kill, stop, cut, message and so on. `halts`: all processes hang, or are without Redis; otherwise `victims`,
+    process ids. `nodes`: may be declared dead, with `gone` for good. `lost`: spans (µs) that the store may forget.
+    `drops`: ordinary messages and results may be lost, as Celery allows.
     """
 
     name: str
@@ -72,7 +77,9 @@ class Fault:
 
 @dataclass
 class History:
-    """`about`: the seed, the commit, what the world was made of, `limits` of lanes, and so on."""
+    """`about`: the seed, the commit, the parts of the world, the bounds of `quotas`, and so on; of a seed before there
+    were quotas the `limits` of lanes in which more than one ran.
+    """
 
     events: list[Event]
     about: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +101,7 @@ class History:
 
     @cached_property
     def faults(self) -> list[Fault]:
-        """Those that harmed somebody: of the others the nemesis says `fail`."""
+        """The faults that had a victim; the nemesis notes the others as `fail`."""
         parts: dict[int, list[Event]] = {}
         for event in self.of("fault"):
             parts.setdefault(event.value["number"], []).append(event)
@@ -102,28 +109,36 @@ class History:
         return [_fault(events, last) for events in parts.values() if events[-1].type != "fail"]
 
     def late(self, process: str, since: int, until: int) -> bool:
-        """May the lease of this process, held at `since` (µs), have ended by `until`? So it is where itself, its warden
-        or Redis stood still for half a lease at least, since it is renewed at half of it, or where Redis forgot it."""
+        """True if the lease of this process, held at `since` (µs), may have ended by `until`."""
+        at = self.late_from(process, since)
+        return at is not None and at <= until
+
+    def late_from(self, process: str, since: int) -> int | None:
+        """From when (µs) on the lease of this process, held at `since`, may have ended: the process, its supervisor or
+        Redis hung for at least half a lease, at which it is renewed, or Redis forgot it."""
         half, number = int(self.lease * SECOND / 2), process.rpartition("/")[2]
+        found: list[int] = []
         for one in self.faults:
-            if one.halts or number in one.victims:
-                begun, end = max(one.since, since - 2 * half), min(one.until + AFTER, until)
-                if end - begun >= half:
-                    return True
-            if any(begun <= until and since <= one.until + AFTER for begun, _ in one.lost):
-                return True
-        return False
+            begun = max(one.since, since - 2 * half)
+            if (one.halts or number in one.victims) and one.until + AFTER - begun >= half:
+                found.append(begun + half)
+            found += [begun for begun, _ in one.lost if since <= one.until + AFTER]
+        return min(found, default=None)
+
+    def clocks(self, since: int, until: int) -> int:
+        """How often Redis' clock was set between these times."""
+        return sum(since <= at <= until for one in self.faults if one.way == "clock" for at in (one.since, one.until))
 
     def lost(self, since: int, until: int) -> bool:
-        """May the store have forgotten what it said between these times?"""
+        """True if the store may have forgotten answers from between these times."""
         return any(begun <= until and since <= end for one in self.faults for begun, end in one.lost)
 
     @property
     def lease(self) -> float:
         return float(self.about.get("lease", LEASE))
 
-    def limit(self, key: str) -> int:
-        return int(self.about.get("limits", {}).get(key, 1))
+    def is_lane(self, key: str) -> bool:
+        return key not in self.about.get("limits", {})
 
     @property
     def checksum(self) -> str:
@@ -139,11 +154,11 @@ class History:
     @classmethod
     def load(cls, path: Path) -> History:
         kept = path.read_bytes()
-        found = json.loads(lzma.decompress(kept) if path.suffix == ".xz" else kept)
-        return cls([Event(**event) for event in found["events"]], found["about"])
+        history = json.loads(lzma.decompress(kept) if path.suffix == ".xz" else kept)
+        return cls([Event(**event) for event in history["events"]], history["about"])
 
     @classmethod
-    def heard(cls, lines: list[str], about: dict[str, Any]) -> History:
+    def from_lines(cls, lines: list[str], about: dict[str, Any]) -> History:
         """From the lines of a witness."""
         parted = (line.partition(" ") for line in lines)
         return cls([Event(index, int(at), **json.loads(text)) for index, (at, _, text) in enumerate(parted)], about)

@@ -1,4 +1,4 @@
-"""Components as a load: clients deliver items, and a component adds one event to each. proof/shop.py imports it where
+"""Components as a load: clients deliver items, and a component adds one event to each. Nodes and beats import it where
 the world has items."""
 
 import time
@@ -24,7 +24,7 @@ def check(work: Work) -> None:
 
 
 def deliver(item: str, seconds: float) -> None:
-    """Asked again it does nothing more."""
+    """Deliver an item; a repeat changes nothing."""
     store, now = components.items, datetime.now(UTC)
     store.register(item, directory=str(seconds))
     if not store.events(item):

@@ -1,7 +1,7 @@
 """Members of a replica set of documents as processes that can be killed, at a step too, paused, and given a full disk.
 
-Each is `python -m proof.members URL PREFIX NAME ROOT FATAL`. It ends with SIGTERM. FATAL is one of STEPS, or empty:
-where it kills itself before or in that step, once.
+Each is `python -m proof.members URL PREFIX NAME ROOT FATAL`. It ends with SIGTERM. FATAL is one of STEPS, at which it
+kills itself once, or empty.
 """
 
 import logging
@@ -13,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from coordinator.settings import Settings
-from coordinator.store.client import Store
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
 from tasks.documents import on_disk
 from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
+from tests.harness.stopping import stop
 from tests.harness.warm import start
 from tests.tasks.documents import replica_set
 from tests.tasks.documents.replica_set import NAME, ReplicaSet
@@ -94,19 +95,19 @@ class Member(replica_set.Member):
         self.process.wait()
 
     def end(self) -> None:
-        """As its node would; waits for it."""
+        """End it as its node would, and wait for it."""
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        stop(self.process)
 
     def resume(self) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGCONT)
 
     def fill(self, full: bool = True) -> None:
-        """Its disk takes no more than ten bytes a file, or what comes."""
+        """Limit its files to ten bytes, or lift that limit."""
         with suppress(ProcessLookupError):
             soft = 10 if full else resource.RLIM_INFINITY
             resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))

@@ -21,6 +21,8 @@ import redis
 from coordinator.errors import CoordinatorError, InvalidJob
 from proof.faults import FAULTS, IMAGINED, Fault
 from proof.model.clock import library
+from proof.model.depending import Depending
+from proof.model.gathering import Gathering
 from proof.model.grabbing import Grabbing
 from proof.model.grabbing_jobs import GrabbingJobs
 from proof.model.mutant import Mutant
@@ -30,7 +32,9 @@ from proof.model.wholes import Whole
 from proof.planting import ROOT, show, without_its_guard
 from tests.harness.redis import RedisServer
 
-MACHINES: dict[str, type[Stepping]] = {one.__name__: one for one in (Whole, Grabbing, GrabbingJobs, Starts)}
+MACHINES: dict[str, type[Stepping]] = {
+    one.__name__: one for one in (Whole, Depending, Gathering, Grabbing, GrabbingJobs, Starts)
+}
 STEPS, FEW, MANY = 60, 400, 1600
 
 PAGE = ROOT / "docs" / "proof-mutants.md"
@@ -69,7 +73,7 @@ class Planted(NamedTuple):
         yield from range(MANY if self.seldom else FEW)
 
     def kill(self, url: str) -> str:
-        """What the machine said to it; empty: it survives."""
+        """What the machine summary to it; empty: it survives."""
         mutant = self.mutant
         faulty = type("Faulty", (self.machine,), {"url": url, "mutant": mutant, "exact": False})
         with redis.Redis.from_url(url) as client:
@@ -82,8 +86,9 @@ class Planted(NamedTuple):
             except (AssertionError, CoordinatorError, redis.exceptions.ResponseError) as error:
                 frames = traceback.extract_tb(error.__traceback__)
                 where = [frame.name for frame in frames if "/model/" in frame.filename]
-                said = re.sub(r"[`|]", "", str(error).partition("\n")[0])
-                return f"{self.machine.__name__}.{where[-1]}, course {number}" + (f": `{said:.70}`" if said else "")
+                summary = re.sub(r"[`|]", "", str(error).partition("\n")[0])
+                shown = f": `{summary:.70}`" if summary else ""
+                return f"{self.machine.__name__}.{where[-1]}, course {number}{shown}"
             finally:
                 client.function_delete(library(mutant).name)
         return ""
@@ -119,11 +124,11 @@ def cases() -> list[Case]:
 
 
 def _by_its_test(fault: Fault, url: str) -> str:
-    """Of a seed, what its judges said: it is not played once more with the guard."""
+    """Of a seed, what its judges summary: it is not played once more with the guard."""
     if not fault.test.startswith("seed "):
         return f"`{fault.test}`" if show(fault) else ""
     done = without_its_guard(fault)
-    return f"{fault.test}: `{done.said.split(' | ')[5]}`" if done.failed else ""
+    return f"{fault.test}: `{done.summary.split(' | ')[5]}`" if done.failed else ""
 
 
 @click.command("model")

@@ -1,4 +1,4 @@
-"""The nemesis: it harms servers, processes, wake-ups and clocks, as its seed says, and mends what it harmed."""
+"""The nemesis injects faults into servers, processes, wake-ups and clocks, drawn from its seed, and ends them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Nemesis:
-    """It may do several things at once, to several targets."""
+    """Injects several faults at a time, one for each target."""
 
     def __init__(self, world: World, witness: Witness, seed: int, kinds: list[Kind] = KINDS) -> None:
         self._world, self._witness = world, witness
@@ -28,7 +28,7 @@ class Nemesis:
         self._count = 0
 
     def rage(self, seconds: float, least: int = 0) -> None:
-        """For so long; where the machine is so busy that fewer faults fit than `least`, up to twice as long."""
+        """Inject faults for `seconds`; up to twice as long if a busy machine had fewer than `least`."""
         self._stop_one_in_peace()
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end or (self._count < least and now < end + seconds):
@@ -41,7 +41,7 @@ class Nemesis:
         self._mend(float("inf"))
 
     def _stop_one_in_peace(self) -> None:
-        """Before all else: a lease ends while nothing else is wrong."""
+        """Before all other faults, let a lease end while nothing else is wrong."""
         wait_until(lambda: at_work(self._world), 30)
         (stop,) = [kind for kind in self._kinds if kind.act is stop_a_pool_process]
         self._begin(stop)
@@ -58,7 +58,7 @@ class Nemesis:
         self._witness.note("invoke", "fault", way=kind.way, halts=kind.halts, drops=drops, **about)
         try:
             harmed = next(act)
-        except (psutil.Error, StopIteration, IndexError) as error:  # who was to be harmed is gone already
+        except (psutil.Error, StopIteration, IndexError) as error:  # the victim has ended already
             self._witness.note("fail", "fault", error=repr(error), **about)
         else:
             self._witness.note("info", "fault", **about, **harmed)

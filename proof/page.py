@@ -1,4 +1,4 @@
-"""One HTML page of a history that is wrong: each place with the seconds around it, lane by lane."""
+"""An HTML page of a history with violations: each with the seconds around it, lane by lane."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from html import escape
 from pathlib import Path
 
-from proof.checkers import Wrong
+from proof.checkers import Violation
 from proof.history import SECOND, Event, History, Run
 
 AROUND = 5 * SECOND  # before and after a wrong place
@@ -19,8 +19,8 @@ table {{ font: 12px monospace; border-spacing: 0 }} .wrong {{ background: #fdd }
 </style><h1>{title}</h1><pre>{about}</pre>"""
 
 
-def page(history: History, wrong: dict[str, list[Wrong]], steps: Path) -> str:
-    """`steps`: where the recording of its steps lies."""
+def page(history: History, wrong: dict[str, list[Violation]], steps: Path) -> str:
+    """`steps`: the file with the recording of its steps."""
     title = f"Seed {history.about.get('seed')}: {sum(map(len, wrong.values()))} wrong places"
     parts = [_HEAD.format(title=escape(title), about=escape(json.dumps(history.about, indent=1)))]
     parts.append(
@@ -33,7 +33,7 @@ def page(history: History, wrong: dict[str, list[Wrong]], steps: Path) -> str:
     return "\n".join(parts)
 
 
-def _place(history: History, wrong: Wrong) -> str:
+def _place(history: History, wrong: Violation) -> str:
     if not 0 <= wrong.event < len(history.events):
         return f"<p class=wrong>{escape(wrong.text)}</p>"
     at = history.events[wrong.event].time
@@ -52,7 +52,7 @@ def _row(event: Event, at: int, wrong: bool) -> str:
 
 
 def _drawing(history: History, at: int) -> str:
-    """A row for each lane in which something ran then; what the nemesis did behind them."""
+    """A row for each lane with runs at that time, above the faults."""
     runs = [run for run in history.runs if run.begun.time < at + AROUND and _end(run, at) > at - AROUND]
     keys = sorted({key for run in runs for key in run.keys})
     bars = [

@@ -119,7 +119,8 @@ class Client(threading.Thread):
 
 
 def _done(world: PeerWorld) -> set[str]:
-    return {run.job for run in History.heard(world.witness.lines(), {}).runs if run.ended and run.ended.type == "ok"}
+    runs = History.from_lines(world.witness.lines(), {}).runs
+    return {run.job for run in runs if run.ended and run.ended.type == "ok"}
 
 
 def run(peer: str, seed: int, folder: Path) -> History:
@@ -137,7 +138,7 @@ def run(peer: str, seed: int, folder: Path) -> History:
         for job in client.accepted:
             world.witness.note("info", "job", job=job, state=world.state(job, done))
         about = {"peer": peer, "seed": seed, "lease": LEASE, "refused": client.refused, "never": len(client.open)}
-        return History.heard(world.witness.lines(), about)
+        return History.from_lines(world.witness.lines(), about)
 
 
 def wrongs(history: History) -> Counter[str]:

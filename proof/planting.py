@@ -27,16 +27,16 @@ _OF_SEED = (
 
 
 class Run(NamedTuple):
-    """`said`: the last line of its output."""
+    """`summary`: the last line of the output."""
 
     passed: bool
     failed: bool
-    said: str
+    summary: str
     text: str
 
 
 def run(tree: Path, test: str) -> Run:
-    """Of a test of the suite, or of `seed N`. One that an import or a skip stops has neither passed nor failed."""
+    """Run a test of the suite, or `seed N`. One that an import or a skip stops has neither passed nor failed."""
     of_seed = test.startswith("seed ")
     pytest = ["pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", test]
     argv = [sys.executable, "-m", *(["proof", "run", test.removeprefix("seed ")] if of_seed else pytest)]
@@ -47,9 +47,10 @@ def run(tree: Path, test: str) -> Run:
         text, status = done.stdout + done.stderr, done.returncode
     except subprocess.TimeoutExpired:
         text, status = f"no end within {PATIENCE} s", -1
-    said = text.strip().rpartition("\n")[2].strip("= ")
+    summary = text.strip().rpartition("\n")[2].strip("= ")
     passed, failed = _OF_SEED if of_seed else _OF_TEST
-    return Run(status == 0 and bool(passed.search(said)), status == 1 and bool(failed.search(said)), said, text)
+    ends = bool(passed.search(summary)), bool(failed.search(summary))
+    return Run(status == 0 and ends[0], status == 1 and ends[1], summary, text)
 
 
 def without_its_guard(fault: Fault) -> Run:
@@ -67,12 +68,12 @@ def without_its_guard(fault: Fault) -> Run:
 
 
 def show(fault: Fault) -> bool:
-    """True if its test tells a tree without the guard from this one."""
+    """True if the test fails without the guard, and passes in this tree."""
     click.echo(f"{fault.name} ({fault.commit}): {fault.story}\n       {fault.test}")
     red = without_its_guard(fault)
-    click.echo(f"{'red  ' if red.failed else 'LIVES'}  without its guard in {fault.place}: {red.said}")
+    click.echo(f"{'red  ' if red.failed else 'LIVES'}  without its guard in {fault.place}: {red.summary}")
     green = run(ROOT, fault.test)
-    click.echo(f"{'green' if green.passed else 'RED  '}  with it: {green.said}")
+    click.echo(f"{'green' if green.passed else 'RED  '}  with it: {green.summary}")
     for wrong in ([] if red.failed else [red]) + ([] if green.passed else [green]):
         click.echo(wrong.text[-3000:])
     return red.failed and green.passed

@@ -1,4 +1,4 @@
-"""The blocks of docs/proof.md that come from runs and tables: `make generated` writes them anew."""
+"""The blocks of docs/proof.md that `make generated` writes from runs and tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCS = PAGE.parent
 
 
 class Promise(NamedTuple):
-    """`way`: of the nemesis; a seed counts that harmed in this way, in such a world."""
+    """`way`: of the nemesis. A seed counts if it had such a fault, in such a world."""
 
     promise: str
     fault: str
@@ -48,7 +48,7 @@ OTHERS = (
     ("no guard is there for nothing", "each guard taken out", "python -m proof mutants", "140"),
     ("a mended fault stays mended", "its guard taken out", "make proof-NAME", "1"),
     ("the judges see what is wrong", "wrong histories", "python -m proof planted", "0.1"),
-    ("the design keeps what it promises", "any course of three small worlds", "python -m proof spec", "2"),
+    ("the design keeps what it promises", "any course of some small worlds", "python -m proof spec", "3"),
     ("the nemesis bites", "Celery and its locks under the same faults", "python -m proof peers", "5"),
 )
 
@@ -90,12 +90,12 @@ def _held() -> str:
 
 
 def _cause(seed: Listed) -> str:
-    """What made it red: the first words of its explanation, up to a colon."""
+    """The cause of a red seed: its explanation up to a colon."""
     return seed.why.partition(":")[0].removeprefix("of ") or "**nobody knows what**"
 
 
 def _killed() -> Iterator[str]:
-    """Of the mutants and of the faults, as the table of docs/proof-mutants.md has them."""
+    """The killed mutants and faults in the table of docs/proof-mutants.md, as two sentences."""
     table, every = {row.about: row.killed for row in rows()}, cases()
     for what, some in (("mutants", every[: -len(FAULTS)]), ("faults", every[-len(FAULTS) :])):
         ends = [table[case.about] for case in some if table.get(case.about, "").strip(" |")]
@@ -146,11 +146,11 @@ BLOCKS = {
 
 
 def filled(text: str) -> str:
-    """The page with its blocks as they are now; each stands between `<!-- NAME -->` and `<!-- end of NAME -->`."""
+    """The page with current blocks; each is between `<!-- NAME -->` and `<!-- end of NAME -->`."""
     for name, block in BLOCKS.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)
         after = rest.partition(end)[2]
-        assert after, f"{begin} and {end} stand not in the page"
+        assert after, f"{begin} and {end} are not in the page"
         text = f"{before}{begin}\n\n{block()}\n\n{end}{after}"
     return text

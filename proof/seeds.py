@@ -1,4 +1,4 @@
-"""Portions of seeds, the list of what they showed, and a single one."""
+"""Commands that run many seeds, or one, and the list of their verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from proof.checkers import NOTHING, judge, looks
+from proof.checkers import NOTHING, judge, judgements
 from proof.history import History
 from proof.page import page
 
@@ -44,9 +44,7 @@ def portion(context: click.Context, minutes: float, first: int | None, seeds: in
 
 
 class Listed(NamedTuple):
-    """A line of the list. `counts`: how often the nemesis harmed in each way, jobs, runs and refused writes; `why`: the
-    explanation of a red one.
-    """
+    """A line of the list. `counts`: faults by way, jobs, runs, refused writes. `why`: explains a red seed."""
 
     seed: int
     commit: str
@@ -58,14 +56,14 @@ class Listed(NamedTuple):
 
 
 def listed() -> list[Listed]:
-    found = []
+    seeds = []
     for line in LIST.read_text().splitlines() if LIST.exists() else ():
-        said, _, why = line.partition(" # ")
-        seed, commit, world, what, _, verdict, checksum = said.split(" | ")
-        words = what.split()
+        fields, _, why = line.partition(" # ")
+        seed, commit, world, numbers, _, verdict, checksum = fields.split(" | ")
+        words = numbers.split()
         counts = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-        found.append(Listed(int(seed), commit, frozenset(world.split("+")), counts, verdict, checksum, why))
-    return found
+        seeds.append(Listed(int(seed), commit, frozenset(world.split("+")), counts, verdict, checksum, why))
+    return seeds
 
 
 @click.command("run")
@@ -79,25 +77,25 @@ def play(seed: int, keep: Path | None) -> None:
 @click.command("judge")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def judge_again(file: Path) -> None:
-    """Judge a history that was kept."""
+    """Judge a saved history."""
     history = History.load(file)
-    wrong, all_ = judge(history, all_look=True), looks(history)
+    wrong, all_ = judge(history, must_apply=True), judgements(history)
     for name, places in wrong.items():
-        click.echo(f"{name}: {f'{len(places)} wrong' if places else NOTHING}, of {all_[name].at}")
+        click.echo(f"{name}: {f'{len(places)} wrong' if places else NOTHING}, of {all_[name].checked}")
         for one in places[:10]:
             click.echo(f"  event {one.event}: {one.text}")
     raise SystemExit(any(wrong.values()))
 
 
 def _play(seed: int, is_listed: bool, keep: Path | None = None) -> bool:
-    """Whether it holds. A red run leaves its folder: history.json, page.html, the logs and the servers' data."""
+    """Run a seed; True if it holds. A red run keeps its folder: history.json, page.html, logs and the servers' data."""
     from proof.trial import STEPS, run
 
     folder = Path(tempfile.mkdtemp(prefix=f"proof-{seed}-"))
     try:
         verdict = run(seed, folder)
     except AssertionError as error:  # of the harness: a server did not start in time, say
-        click.echo(f"{seed} | once more, since the laboratory itself failed: {str(error)[:200]}", err=True)
+        click.echo(f"{seed} | again, since the laboratory itself failed: {str(error)[:200]}", err=True)
         shutil.rmtree(folder)
         verdict = run(seed, folder)
     line = verdict.line()

@@ -1,14 +1,15 @@
-"""The app of the laboratory: its tasks write down what they do, and guard what they change with their fence."""
+"""The app of the laboratory: its tasks note what they do, and guard their writes with their fence."""
 
 import os
 import select
 import signal
 import time
+from collections.abc import Collection
 from typing import Any
 
 from celery import Celery
 
-from coordinator import Coordinator, current_job
+from coordinator import Call, Coordinator, current_job, wait_for
 from proof.witness import Witness
 
 if os.environ.get("FAKETIME"):
@@ -22,36 +23,58 @@ if os.environ.get("TEST_MASTER"):
 if not os.environ["TEST_BROKER"].startswith("amqp"):
     app.conf.broker_transport_options = _options
 else:
-    app.conf.broker_heartbeat = 4  # as docs/operations.md advises: a connection that swallows is seen at last
+    app.conf.broker_heartbeat = 4  # as docs/operations.md advises, to detect a half-open connection
 app.conf.result_backend_transport_options = _options
 app.conf.task_default_queue = os.environ["COORDINATOR_PREFIX"]
+if os.environ.get("PROOF_ITEMS"):
+    app.conf.imports = ["proof.items"]  # Celery's way, since that module needs the coordinator below
 coordinator = Coordinator(app)
 witness = Witness.here()
 
 
-def cell_of(key: str, job: str, wide: bool) -> str:
-    """Where its limit is above 1, a fence orders the runs of a job only."""
-    return f"{key} {job}" if wide else key
+def cells_of(keys: Collection[str], job: str) -> list[str]:
+    """A cell of each key; of the job alone where it stands in no lane, since fences order only its own runs then."""
+    return [*keys] or [f"alone {job}"]
 
 
 @app.task
-def work(seconds: float = 0.0, step: int = 0, fail: bool = False, until: int = 1) -> str:
-    """Change the cell of each key once, and take so long. `fail`: raise, as also each attempt before `until`."""
+def work(
+    seconds: float = 0.0, step: int = 0, fail: bool = False, until: int = 1, uses: dict[str, int] | None = None,
+    first: str = "", second: str = "",
+) -> str:  # fmt: skip
+    """Change the cell of each key once, within `seconds`. `fail`: raise; each attempt before `until` does, too. `uses`:
+    the units of quotas that it has. `first`, `second`: results of jobs after which it runs, or the value of an event.
+    """
     job = current_job()
     assert job
     about: dict[str, Any] = {"job": job.id, "fence": job.fence, "step": step}
-    cells = {key: cell_of(key, job.id, key.startswith("wide")) for key in job.keys}
-    witness.begin([*cells.values()], keys=job.keys, attempt=job.attempt, **about)
+    cells = cells_of(job.keys, job.id)
+    given: dict[str, Any] = {"given": [first, second]} if first else {}
+    witness.begin(cells, keys=job.keys, attempt=job.attempt, uses=uses or {}, **given, **about)
     time.sleep(seconds)
     if fail or job.attempt < until:
         witness.note("fail", "run", **about)
         raise ValueError("this one fails")
-    instant = {"tick": job.key, "at": int(job.instant.timestamp())} if job.instant else {}
-    for cell in cells.values():
+    instant = {"tick": job.id.rpartition("@")[0], "at": int(job.instant.timestamp())} if job.instant else {}
+    for cell in cells:
         witness.write(cell, job.fence, f"{job.id} {step}", **instant)
     time.sleep(seconds / 4)
     witness.note("ok", "run", **about)
     return job.id
+
+
+@app.task
+def gather(calls: list[Call]) -> None:
+    """Change the cell of the key once, for a list of calls."""
+    job = current_job()
+    assert job
+    about: dict[str, Any] = {"job": job.id, "fence": job.fence, "step": 0}
+    names = [str(call.args[0]) for call in calls]
+    witness.begin([*job.keys], keys=job.keys, attempt=job.attempt, uses={}, calls=names, **about)
+    time.sleep(max(float(str(call.args[1])) for call in calls))
+    for cell in job.keys:
+        witness.write(cell, job.fence, f"{job.id} 0")
+    witness.note("ok", "run", **about)
 
 
 @app.task
@@ -67,7 +90,7 @@ def die() -> None:
 
 @app.task
 def part(number: int) -> int:
-    """An ordinary task, as sub-tasks are."""
+    """An ordinary task, as a sub-task."""
     return number
 
 
@@ -80,11 +103,20 @@ def parts(seconds: float) -> object:
     return group(part.s(number) for number in range(3)).apply_async()
 
 
+@app.task
+def wait(seconds: float, event: str) -> object:
+    """Wait for an event, without a worker; then change the cell of each key once more."""
+    work(seconds)
+    return wait_for(event, timeout=600, then=go_on.s(seconds, event))
+
+
+@app.task
+def go_on(value: str, seconds: float, event: str) -> str:
+    """`value`: of the event."""
+    return str(work(seconds, 1, first=value, second=event))
+
+
 @app.task(coordinate={"key": "keyed/{number}"})
 def keyed(number: int, seconds: float) -> str:
-    """A keyed task: `delay` puts it in line."""
+    """A keyed task."""
     return str(work(seconds))
-
-
-if os.environ.get("PROOF_ITEMS"):
-    import proof.items  # noqa: F401

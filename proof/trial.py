@@ -1,6 +1,6 @@
 """One run: a world, its load, a nemesis; then the history and the verdict.
 
-A seed makes the same draws again, not the same course: that is up to the machine.
+A seed repeats the draws, not the course of the run, which depends on the machine.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from coordinator import StoreUnavailable, UnknownJob
-from coordinator.jobs.record import TERMINAL
-from proof import LEASE
-from proof.checkers import NOTHING, Wrong, judge
+from coordinator.core.jobs.record import TERMINAL
+from coordinator.scheduler.backfill import quota_of
+from proof import LEASE, PAST, PAST_AT_ONCE, QUOTAS
+from proof.checkers import NOTHING, Violation, judge
 from proof.documents import final
 from proof.history import History
+from proof.linear.judging import counted
 from proof.nemesis import Nemesis
 from proof.steps.conformance import PLAYED, Held, hold
 from proof.steps.recording import Recording, recorded
 from proof.witness import Witness
-from proof.world import TICKS, World
+from proof.world import INSTANTS, TICKS, World
 from tasks.batches import Items
 from tasks.settings import Settings
 from tests.harness.leftovers import leftovers
@@ -43,14 +45,14 @@ REQUESTS, PAUSE = 120, 0.15  # of a client, and s between two
 RAGE, LEAST = 30.0, 20  # s, and faults
 LOOK = 2.0  # s, between two looks at all keys
 STEPS = "steps.json.xz"
-PATIENCE = 60.0  # s without progress after which what is open is stuck
+PATIENCE = 60.0  # s without progress after which open jobs count as stuck
 
 
 @dataclass(frozen=True)
 class Verdict:
     seed: int
     history: History
-    wrong: dict[str, list[Wrong]]
+    wrong: dict[str, list[Violation]]
     held: list[Held]
     seconds: float
 
@@ -59,8 +61,8 @@ class Verdict:
         return not any(self.wrong.values())
 
     def line(self) -> str:
-        """One of the list of seeds: seed, commit, what the world had, how often the nemesis did what, jobs, runs, late
-        writes, seconds, verdict, checksum."""
+        """A line of the list of seeds: seed, commit, parts of the world, faults by way, jobs, runs, steps,
+        operations of linearizable objects, late writes, seconds, verdict, checksum."""
         history = self.history
         red = ", ".join(f"{name} {len(found)}" for name, found in self.wrong.items() if found)
         ways = Counter(fault.way for fault in history.faults)
@@ -69,6 +71,7 @@ class Verdict:
             sum(one.steps for one in self.held),
             sum(one.unknown.total() for one in self.held),
         )
+        counts["decided"], counts["undecided"] = counted(history)
         counts["refused"] = sum(event.value["outcome"] == "refused" for event in history.of("write"))
         about = str(self.seed), history.about["commit"], "+".join(history.about["world"])
         what = " ".join(f"{name} {number}" for name, number in counts.items())
@@ -76,7 +79,7 @@ class Verdict:
 
 
 def run(seed: int, folder: Path) -> Verdict:
-    """Play a seed. Its history lies in `folder`/history.json."""
+    """Play a seed. Its history goes to `folder`/history.json."""
     began = time.monotonic()
     recording = Recording()
     with recorded(), World(folder, seed, REQUESTS, PAUSE) as world:
@@ -86,21 +89,22 @@ def run(seed: int, folder: Path) -> Verdict:
             Nemesis(world, witness, seed).rage(RAGE, LEAST)
             _settle(world, witness)
         about = {
-            "seed": seed, "commit": _commit(), "world": sorted(world.has), "limits": world.limits, "ticks": TICKS,
-            "lease": LEASE, "faults": dict(Counter(one.name for one in History.heard(witness.lines(), {}).faults)),
+            "seed": seed, "commit": _commit(), "world": sorted(world.has), "ticks": TICKS,
+            "quotas": QUOTAS | {quota_of(PAST): {"units": PAST_AT_ONCE}}, "backfills": {PAST: INSTANTS},
+            "lease": LEASE, "faults": dict(Counter(one.name for one in History.from_lines(witness.lines(), {}).faults)),
         }  # fmt: skip
-        history = History.heard(witness.lines(), about)
+        history = History.from_lines(witness.lines(), about)
         recording.read_logs(world.logs_of_store())
     history.save(folder / "history.json")
     recording.save(folder / STEPS)
-    wrong = judge(history, all_look=True)
+    wrong = judge(history, must_apply=True)
     held = [hold(recording, prefix) for prefix in PLAYED]
-    wrong["as_the_model"] = [Wrong(-1, text) for one in held for text in one.wrong]
+    wrong["as_the_model"] = [Violation(-1, text) for one in held for text in one.wrong]
     return Verdict(seed, history, wrong, held, time.monotonic() - began)
 
 
 class _Watch(threading.Thread):
-    """Looks at all keys now and then, and once more at the end."""
+    """Records all keys every LOOK seconds, and once more at the end."""
 
     def __init__(self, world: World, recording: Recording) -> None:
         super().__init__(daemon=True)
@@ -111,7 +115,7 @@ class _Watch(threading.Thread):
             self._look()
 
     def _look(self) -> None:
-        with suppress(redis.RedisError, OSError, AssertionError):  # of a server that is harmed just now
+        with suppress(redis.RedisError, OSError, AssertionError):  # of a server with a fault now
             port = self._world.store.port
             with redis.Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
                 for prefix in PLAYED:
@@ -127,7 +131,7 @@ class _Watch(threading.Thread):
 
 
 class _Pulse(threading.Thread):
-    """Notes where the machine stands still, or is so busy that nobody gets on: whoever is late then is excused."""
+    """Notes when the machine hangs, or is too busy for any progress: processes may be late then."""
 
     def __init__(self, witness: Witness) -> None:
         super().__init__(daemon=True)
@@ -153,7 +157,7 @@ class _Pulse(threading.Thread):
 
 
 def _settle(world: World, witness: Witness) -> None:
-    """Wait until every client has said all, and every job is over; then write down how each ended, and what is left."""
+    """Wait until all clients and jobs have ended; then note how each ended, and what is left."""
 
     def saying() -> int:
         ended = [process.poll() for process in world.clients.values()]
@@ -164,19 +168,23 @@ def _settle(world: World, witness: Witness) -> None:
     stuck = [f"{name}: {'stuck' if status is None else status}" for name, status in ends.items() if status != 0]
     with suppress(AssertionError):  # the checkers say so
         _note_loads(world, witness)
+    patiently(lambda: _to_fill(world))
     world.end_beats()
-    for lane in _insist(world.coordinator.lanes):  # one with a limit of its own is shown for ever
-        if lane.limit != 1:
-            _insist(partial(world.coordinator.set_limit, lane.key, 1))
-    submitted = _submitted(History.heard(witness.lines(), {}))
+    history = History.from_lines(witness.lines(), {})
+    for event in history.of("set", "invoke"):  # a store that lost its last writes has forgotten some
+        name = str(event.value["event"])
+        _retry(partial(world.coordinator.event(name).set, name.partition("/")[2]))
+    submitted = _submitted(history)
     open_jobs = {*submitted}
 
     def left() -> int:
         open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
-        waits = len(_insist(world.coordinator.sorters))  # first: what is flushed meanwhile is in a lane then
-        return len(open_jobs) + waits + len(_insist(world.coordinator.lanes)) or -1
+        waits = len(_retry(world.coordinator.sorters))  # first: jobs that are flushed meanwhile are in a lane then
+        return len(open_jobs) + waits + len(_retry(world.coordinator.lanes)) or -1
 
     patiently(left)
+    for name in (*QUOTAS, quota_of(PAST)):  # what is declared is kept for ever
+        _retry(partial(world.coordinator.drop_quota, name))
     _note_failovers(world, witness)
     for job in submitted:
         witness.note("info", "job", job=job, **_end(world, job))
@@ -185,13 +193,19 @@ def _settle(world: World, witness: Witness) -> None:
     store = world.coordinator.store
     with suppress(AssertionError):
         wait_until(lambda: not leftovers(store), 10)
-    lanes = [lane.key for lane in _insist(world.coordinator.lanes)]
+    lanes = [lane.key for lane in _retry(world.coordinator.lanes)]
     witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs), clients=stuck)
 
 
+def _to_fill(world: World) -> int:
+    """How many instants are still to run, -1: none."""
+    found = _retry(world.backfill)
+    return found.to_come + found.in_line or -1
+
+
 def _note_failovers(world: World, witness: Witness) -> None:
-    """Those that the sentinels made though no fault asked for them."""
-    wanted = [one for one in History.heard(witness.lines(), {}).faults if one.lost]
+    """Note the failovers that the sentinels made without a fault of the nemesis."""
+    wanted = [one for one in History.from_lines(witness.lines(), {}).faults if one.lost]
     for number, at in enumerate(world.failovers()):
         if any(one.since <= at <= one.until for one in wanted):
             continue
@@ -201,13 +215,13 @@ def _note_failovers(world: World, witness: Witness) -> None:
 
 
 def _note_loads(world: World, witness: Witness) -> None:
-    """What became of the items and of the documents, once nothing of them is open."""
+    """Note the final items and documents."""
     if world.members:
         for about in final(world.members):
             witness.note("info", "document", **about)
     if "items" in world.has:
         store = Items(Settings.model_validate({"data_dir": world.fleet.environ["TASKS_DATA_DIR"]}))
-        items = [str(event.value["item"]) for event in History.heard(witness.lines(), {}).of("deliver")]
+        items = [str(event.value["item"]) for event in History.from_lines(witness.lines(), {}).of("deliver")]
 
         def unchecked() -> int:
             return sum(not any(one.type == EVENT for one in store.events(item)) for item in items) or -1
@@ -220,7 +234,7 @@ def _note_loads(world: World, witness: Witness) -> None:
 
 
 def patiently(measure: Callable[[], int], patience: float = PATIENCE) -> bool:
-    """Until it says -1; False where it has said the same for long: a busy machine takes its time, and gets on."""
+    """Wait until `measure` returns -1. False if it did not change for `patience`: a busy machine is not stuck."""
     last, since = None, time.monotonic()
     while (now := measure()) >= 0:
         if now != last:
@@ -232,31 +246,33 @@ def patiently(measure: Callable[[], int], patience: float = PATIENCE) -> bool:
 
 
 def _submitted(history: History) -> list[str]:
-    return list({str(event.value["job"]): None for event in history.of("submit", "ok")})
+    """The jobs, and the calls that jobs collected."""
+    told = (event for f in ("submit", "call") for event in history.of(f, "ok"))
+    return list({str(event.value["job"]): None for event in told})
 
 
 def _end(world: World, job: str) -> dict[str, object]:
     try:
-        found = _insist(lambda: world.coordinator.job(job))
+        ended = _retry(lambda: world.coordinator.job(job))
     except UnknownJob:
         return {"state": "unknown"}
-    about = {"state": found.state, "attempts": found.attempt, "losses": found.losses, "error": found.error}
-    return {**about, "fault": found.fault}
+    about = {"state": ended.state, "attempts": ended.attempt, "losses": ended.losses, "error": ended.error}
+    return {**about, "fault": ended.fault}
 
 
-def _insist(ask: Callable[[], T]) -> T:
-    """Until the store has answered: connections that a fault left half open fail first."""
+def _retry(call: Callable[[], T]) -> T:
+    """Repeat the call until the store answers: connections that a fault left half open fail first."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            return ask()
+            return call()
         except StoreUnavailable:
             if time.monotonic() > until:
                 raise
 
 
 def _commit() -> str:
-    """Of the code that was played: the list of seeds is none."""
+    """The commit of the code, `-dirty` after changes other than of the list of seeds."""
     argv = "git", "-C", str(Path(__file__).parent)
     commit = subprocess.run([*argv, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     status = [*argv, "status", "--porcelain", "--", ":/", ":!seeds.txt", ":!red"]

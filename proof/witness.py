@@ -30,7 +30,7 @@ local t = redis.call('TIME')
 return redis.call('RPUSH', KEYS[1], string.format('%.0f ', t[1] * 1000000 + t[2]) .. ARGV[1])"""
 
 
-# Whoever begins writes its fence into its cells: from then on they refuse whoever began before.
+# A run writes its fence into its cells, which then refuse earlier runs.
 _BEGIN = (
     """
 for place = 2, #KEYS do
@@ -42,7 +42,7 @@ end"""
 
 
 class Witness:
-    """`process`: who writes, beside the number of its process."""
+    """`process`: the name of the writer, noted with its process id."""
 
     def __init__(self, url: str, name: str, process: str = "") -> None:
         self._redis = redis.Redis.from_url(url, decode_responses=True)
@@ -58,19 +58,19 @@ class Witness:
         self._redis.eval(_NOTE, 1, f"{self._name}.history", self._line(type, f, value))
 
     def begin(self, cells: list[str], fence: int, **value: Any) -> None:
-        """A run begins: what is older can write into its cells no more."""
+        """Note that a run begins; earlier runs can no longer write into its cells."""
         line = self._line("invoke", "run", {"fence": fence, **value})
         keys = [f"{self._name}.history", *(f"{self._name}.cell.{cell}" for cell in cells)]
         self._redis.eval(_BEGIN, len(keys), *keys, line, fence)
 
     def write(self, cell: str, fence: int, what: str, **value: Any) -> str:
-        """An effect that checks its fence and its name. Gives `applied`, `known` or `refused`."""
+        """Apply an effect, after a check of its fence and name. Returns `applied`, `known` or `refused`."""
         line = self._line("info", "write", {"cell": cell, "fence": fence, "what": what, "outcome": "@outcome", **value})
         keys = f"{self._name}.history", f"{self._name}.cell.{cell}"
         return str(self._redis.eval(_WRITE, 2, *keys, line, fence, f"what {what}"))
 
     def lines(self, last: int = 0) -> list[str]:
-        """All of them, or so many of the last, as "<time in µs> <event in JSON>"."""
+        """All events, or the `last` ones, as "<time in µs> <event in JSON>"."""
         return [str(line) for line in self._redis.lrange(f"{self._name}.history", -last, -1)]
 
     def _line(self, type: str, f: str, value: dict[str, Any]) -> str:

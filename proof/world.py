@@ -12,14 +12,18 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import redis
 
+from coordinator import BackfillRange
 from coordinator.local.redis import _programs
+from coordinator.scheduler.backfill import quota_of
 from coordinator.scheduler.entry import Entry
-from proof import LEASE, LIMIT, WIDE
+from coordinator.scheduler.steering import Entries
+from proof import LEASE, PAST, PAST_AT_ONCE, QUOTAS
 from proof.documents import MEMBERS, PREFIX
 from proof.members import Member, Members
 from proof.witness import Witness
@@ -40,6 +44,8 @@ TICKS = {"tick/one": 1, "tick/two": 2}  # seconds between two
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 SKEWS = ("", "+1h", "-1h")
+YEARS = range(1971, 2011)
+INSTANTS = [int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in YEARS]
 
 
 class _Fleet(Fleet):
@@ -67,10 +73,6 @@ class World:
         self.sentinels: Sentinels | None = None
         self.members: Members | None = None
         self._born = 0
-
-    @property
-    def limits(self) -> dict[str, int]:
-        return {f"wide{number}": LIMIT for number in range(WIDE)}
 
     @property
     def store(self) -> RedisServer:
@@ -136,12 +138,25 @@ class World:
         self._proxies[name] = self._stack.enter_context(Proxy(port))
         return self._proxies[name]
 
+    def declare_quotas(self) -> None:
+        for name, bounds in QUOTAS.items():
+            rate = f"{bounds['count']}/{bounds['seconds']}s" if "count" in bounds else None
+            burst = bounds.get("burst", 1)
+            self.coordinator.quota(name, concurrency=bounds.get("units"), rate=rate, burst=burst, why="seed")
+
+    def backfill(self) -> BackfillRange:
+        """Ask for a backfill of the entry PAST; asked again, it goes on, also where the store has lost it."""
+        about = {"seconds": 0.3, "uses": {quota_of(PAST): 1}}
+        self.coordinator.entries.put(Entry(PAST, "0 0 0 1 1 ?", "proof.shop.work", kwargs=about))
+        entries: Entries = self.coordinator.entries
+        return entries.backfill(PAST, f"{YEARS[0]}-01-01", f"{YEARS[-1]}-01-02", at_once=PAST_AT_ONCE, why="seed")
+
     def begin(self) -> None:
-        for key, limit in self.limits.items():
-            self.coordinator.set_limit(key, limit, why="wide")
+        self.declare_quotas()
         for name, every in TICKS.items():
             entry = Entry(name, every, "proof.shop.work", key=name, misfire="all", catch_up=10_000)
             self.coordinator.entries.put(entry)
+        self.backfill()
         if self.members:
             self.members.start(*MEMBERS)
             self.members.expect(*MEMBERS)
@@ -262,7 +277,7 @@ class World:
 
     @contextmanager
     def robbed(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """A rival takes wake-ups, each with the name of its list. Beside a node's clock it gets every second one."""
+        """A rival takes wake-ups, each with the name of its list. Beside a supervisor it gets every second one."""
         taken, over = list[tuple[bytes, bytes]](), threading.Event()
 
         def rob(lists: list[str], client: Any) -> None:
@@ -280,7 +295,7 @@ class World:
             thread.join()
 
     def wakes(self) -> list[str]:
-        """The lists at which the clocks of the living nodes wait."""
+        """The lists at which the supervisors of the living nodes wait."""
         key = self.coordinator.store.key
         with self.store.client() as client:
             lives = {one.name: client.hget(key("node", one.name), "incarnation") for one in self.living()}

@@ -1,4 +1,4 @@
-"""The service: it keeps every member of a federation synchronized. `celery -A tasks …`"""
+"""The service that keeps a DataONE federation's members synchronized; workers and beats run it: `celery -A tasks …`."""
 
 from tasks import cli
 from tasks.app import app

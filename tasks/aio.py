@@ -1,4 +1,4 @@
-"""The service's acts for asyncio. Each runs in a thread, since SQL, LDAP and the broker block."""
+"""The service's commands as coroutines for asyncio. Each runs in a thread, since SQL, LDAP and the broker block."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -21,6 +21,7 @@ def _threaded(act: Callable[P, T]) -> Callable[P, Coroutine[object, object, T]]:
 
 
 refresh = _threaded(members.refresh)
+backfill = _threaded(members.backfill)
 add = _threaded(members.add)
 approve = _threaded(members.approve)
 suspend = _threaded(members.suspend)

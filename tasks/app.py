@@ -43,9 +43,10 @@ app.conf.update(
     timezone="UTC",
     worker_prefetch_multiplier=1,
     worker_send_task_events=True,
+    coordinator_quota_unknown="open",  # that of a member has no bounds, unless an operator declares some
 )
 coordinator = Coordinator(app)
 documents = Documents(coordinator, _SETTINGS.replica_dir)
 documents.keep(NODELIST)
 NODELIST_LABEL = label_of(NODELIST)
-"""The label of nodes in the nodelist's replica set. Syncs run only there: the list is never older than elsewhere."""
+"""The label of the nodes in the nodelist's replica set. Syncs run only on these nodes, which have the newest list."""

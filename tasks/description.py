@@ -1,8 +1,9 @@
-"""Takes in what members say of themselves: their own descriptions, read once a day and on request.
+"""Reads the description that each member serves of itself, daily and on request, and brings changes into the nodelist.
 
-A member may change the fields of TASKS_MEMBER_MAY by itself, its schedule within TASKS_OFTENEST. A change of another
-field is a proposal, which an operator accepts or refuses (tasks/members/acts.py). What the coordinating nodes noted is
-none of its business (tasks/member_node/changes.py). A run that dies leaves all to the next one, which compares anew.
+A member may change the fields in TASKS_MEMBER_MAY by itself; its schedule may not be more frequent than TASKS_OFTENEST.
+A change of another field is a proposal, which an operator accepts or refuses (tasks/members/acts.py). The fields of
+coordinating nodes are ignored (tasks/member_node/changes.py). A run that dies needs no repair: the next run compares
+description and nodelist again.
 """
 
 import uuid
@@ -17,30 +18,33 @@ from tasks.member_node.changes import changes, put, value
 from tasks.member_node.check import describe
 from tasks.member_node.client import Malformed, MemberNodeError, TooLarge
 from tasks.member_node.member import Member, scheduled
+from tasks.member_node.rest import quota_of, resting
 from tasks.nodelist.entries import Kept, Proposal, lines_of
 from tasks.nodelist.stores import Listed
 from tasks.service import service
 from tasks.settings import Settings
 
-LONGEST = 64 * 1024  # bytes of a description, which every node keeps
-SHOWN = 500  # characters of the line in the audit trail
-TICKS = 100  # ticks of a schedule, among which the shortest pause is looked for
+LONGEST = 64 * 1024  # most bytes of a description, since every node keeps a copy of all descriptions
+SHOWN = 500  # most characters of the changes in an entry of the audit trail
+TICKS = 100  # number of future ticks of a proposed schedule whose pauses are checked
 
 
 def lane_of(member_id: str) -> str:
-    """The key of the lane in which a member's description is read: not that of its syncs, which may be long."""
+    """The key of the lane of jobs that read a member's description. A sync, which may take long, has another lane."""
     return f"describe/{member_id}"
 
 
 def ask(member_id: str) -> Submission:
-    """Have the member's description read."""
+    """Submit a job that reads the member's description."""
     signature = describe_member.s(member_id)
-    return coordinator.submit(lane_of(member_id), signature, when_busy="defer", needs=[NODELIST_LABEL])
+    return coordinator.submit(
+        lane_of(member_id), signature, when_busy="defer", needs=[NODELIST_LABEL], uses=quota_of(member_id)
+    )
 
 
 @app.task(name="tasks.description.describe_members")
 def describe_members() -> list[str]:
-    """Have the description of each approved member read, also of one that is down. Returns their ids."""
+    """Submit a job for each approved member, in any state, that reads its description. Returns the members' ids."""
     names = [member.identifier for member in service().nodelist.members() if member.type == "mn"]
     for member_id in names:
         ask(member_id)
@@ -49,32 +53,33 @@ def describe_members() -> list[str]:
 
 @app.task(name="tasks.description.describe_member", throws=(MemberNodeError,))
 def describe_member(member_id: str) -> dict[str, JsonValue]:
-    """Read a member's description, take in what it may change, and keep the rest as proposals.
+    """Read a member's description, apply the changes that the member may make, and keep the others as proposals.
 
-    Raises MemberNodeError where it does not answer, or where somebody else does.
+    Raises MemberNodeError if the member does not answer, or if a member with another id answers at that address.
     """
-    here = service()
-    listed = here.nodelist.listed().get(member_id)
+    current = service()
+    listed = current.nodelist.listed().get(member_id)
     if listed is None or not listed.approved:
         return {"member": member_id, "outcome": "not approved"}
     job = current_job()
     try:
-        described, lines = _read(listed.member, here.settings), list[str]()
+        with resting(member_id):
+            described, lines = _read(listed.member, current.settings), list[str]()
     except MemberNodeError as error:
         if job:
             job.check()
         unread: Kept = {"undescribed": str(error)}
-        here.nodelist.keep(member_id, lambda kept: {**kept, **unread}, why="its description cannot be read")
+        current.nodelist.keep(member_id, lambda kept: {**kept, **unread}, why="its description cannot be read")
         raise
     if job:
         job.check()
 
     def to(before: Listed | None) -> Listed | None:
-        after = before and before.model_copy(update={"member": _allowed(before.member, described, here.settings)})
+        after = before and before.model_copy(update={"member": _allowed(before.member, described, current.settings)})
         lines[:] = lines_of(member_id, before, after)
         return after
 
-    here.nodelist.change(member_id, to, why="it describes itself so", by=member_id)
+    current.nodelist.change(member_id, to, why="from its own description", by=member_id)
     if lines:
         after = ", ".join(line.removeprefix(f"{member_id}: ") for line in lines)[:SHOWN]
         coordinator.acted("describe", "member", member_id, id=uuid.uuid4().hex, after=after, by=member_id)
@@ -86,14 +91,14 @@ def _read(member: Member, settings: Settings) -> Member:
     described = describe(member.base_url, settings, member.identifier)
     url = f"{member.base_url}/{described.api}/node"
     if described.identifier != member.identifier:
-        raise Malformed(f"says that it is {described.identifier}", member.identifier, url, 200)
+        raise Malformed(f"describes itself as {described.identifier}", member.identifier, url, 200)
     if len(described.model_dump_json()) > LONGEST:
         raise TooLarge(f"describes itself with more than {LONGEST} bytes", member.identifier, url, 200)
     return described
 
 
 def _allowed(member: Member, described: Member, settings: Settings) -> Member:
-    """The member with what it may change by itself."""
+    """The listed `member`, with the changes in `described`, its description, that need no operator's consent."""
     for field, to in changes(member, described).items():
         if field in settings.member_may and not _wants_an_operator(field, described, settings):
             member = put(member, field, to)
@@ -107,7 +112,7 @@ def _wants_an_operator(field: str, described: Member, settings: Settings) -> boo
 
 
 def _is_too_often(described: Member, settings: Settings) -> bool:
-    """True where an operator has to look: the schedule is missing, cannot be read, or has short pauses."""
+    """True if an operator must accept the schedule: it is missing, invalid, or more frequent than TASKS_OFTENEST."""
     schedule, ticks = scheduled(described, settings.zone), [instants.now()]
     if isinstance(schedule, str):
         return True
@@ -117,9 +122,10 @@ def _is_too_often(described: Member, settings: Settings) -> bool:
 
 
 def propose(member_id: str, described: Member) -> list[str]:
-    """Keep as proposals the fields in which a member describes itself otherwise than the list does.
+    """Store as proposals, in the nodelist, the fields in which a member's description differs from its entry there.
 
-    Returns those that wait for an operator. A refused one stays refused while the member says the same.
+    Returns the fields that wait for an operator. A refused proposal stays refused until the member describes another
+    value of that field.
     """
     nodelist = service().nodelist
     new: dict[str, Proposal] = {}
@@ -135,5 +141,5 @@ def propose(member_id: str, described: Member) -> list[str]:
                 new[field]["refused"] = old["refused"]
         return {**kept, "proposals": new, "undescribed": ""}
 
-    nodelist.keep(member_id, to, why="it describes itself otherwise", by=member_id)
+    nodelist.keep(member_id, to, why="its own description differs", by=member_id)
     return [field for field, proposal in new.items() if "refused" not in proposal]

@@ -1,4 +1,4 @@
-"""What `doctor` says of the service: of its documents, of what members propose, of events that wait."""
+"""What the command `doctor` reports about the service: documents, members' proposals and schedules, late events."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,7 +10,7 @@ from tasks.app import NODELIST, coordinator, documents
 from tasks.member_node.member import Member, scheduled
 from tasks.member_node.subjects import Subject, of_text
 from tasks.nodelist.entries import KEPT, MEMBER, Kept
-from tasks.nodelist.store_notes import lacking
+from tasks.nodelist.store_notes import pending_members
 from tasks.settings import Settings
 
 
@@ -29,15 +29,18 @@ def findings() -> Iterator[Finding]:
 
 
 def _pending() -> Iterator[Finding]:
-    """One for each reason why the permanent store lacks something; none for what is about to be written."""
+    """A finding for each reason why members' newest versions are not in the permanent store (LDAP or XML).
+
+    Members that a node is about to write have no reason, and so no finding.
+    """
     members: dict[str, list[str]] = {}
-    for member_id, pending in lacking(documents[NODELIST]).items():
+    for member_id, pending in pending_members(documents[NODELIST]).items():
         members.setdefault(pending.why, []).append(member_id)
     for why, names in members.items():
         if why:
             count = f"{len(names)} members, such as {names[0]}" if len(names) > 1 else names[0]
-            message = f"the permanent store lacks the newest of {count}: {why}"
-            fix = "mend that: the next refresh writes it  # coordinator nodelist refresh"
+            message = f"the permanent store lacks the newest version of {count}: {why}"
+            fix = "fix that: the next refresh writes it  # coordinator nodelist refresh"
             yield Finding("warning", "document.pending", f"document {NODELIST}", message, fix)
 
 
@@ -53,7 +56,10 @@ def _proposals() -> Iterator[Finding]:
 
 
 def _subjects() -> Iterator[Finding]:
-    """Certificates that let nobody in, since a list from elsewhere gives them to two members."""
+    """A finding for each certificate subject that two members have, since the HTTP API then admits neither member.
+
+    Only an imported nodelist, or a change in the permanent store, can give one subject to two members.
+    """
     named: dict[Subject, dict[str, str]] = {}
     for entry, value in sorted(documents[NODELIST].read().entries(MEMBER).items()):
         for text in value["member"]["subjects"]:
@@ -61,25 +67,29 @@ def _subjects() -> Iterator[Finding]:
     for subject, texts in named.items():
         (member, text), *others = texts.items()
         if subject and others:
-            message = f"lets nobody in by the subject {text}, which {', '.join(name for name, _ in others)} has, too"
+            names = ", ".join(name for name, _ in others)
+            message = f"the certificate subject {text} admits no member, since {names} has the same subject"
             yield Finding("warning", "member.subject", f"member {member}", message, "coordinator nodelist export FILE")
 
 
 def _schedules() -> Iterator[Finding]:
-    """Members that ask for ticks, and get none."""
+    """A finding for each approved member whose schedule is invalid or never fires again."""
     zone = Settings.from_environment().zone
     for entry, value in documents[NODELIST].read().entries(MEMBER).items():
         member = Member.model_validate(value["member"])
         if not (value["approved"] and member.schedule and member.synchronizable):
             continue
         if isinstance(why := scheduled(member, zone), str):
-            fix = "mend it in the nodelist; until then: coordinator refresh " + quote(member.identifier)
+            fix = "fix it in the nodelist; until then: coordinator refresh " + quote(member.identifier)
             yield Finding("warning", "member.unscheduled", f"member {entry.removeprefix(MEMBER)}", why, fix)
 
 
 def _events(task: str) -> Iterator[Finding]:
-    """Nothing where the catalog is away: that is none of Redis' faults."""
-    from sqlalchemy.exc import SQLAlchemyError  # most services declare no task, and `status` starts sooner without
+    """A finding where the task that TASKS_ON_OBJECT names has not received events for long.
+
+    None while the catalog's database is away: the commands that read the catalog report that.
+    """
+    from sqlalchemy.exc import SQLAlchemyError  # imported here: `status` starts faster where no task is declared
 
     from tasks import events
     from tasks.database import UnusableDatabase
@@ -89,5 +99,5 @@ def _events(task: str) -> Iterator[Finding]:
     except (SQLAlchemyError, UnusableDatabase, OSError):
         return
     if since and instants.now() - since > timedelta(seconds=coordinator.settings.long_wait):
-        message = f"it has not heard of {count} events of objects, the first of {instants.shown(since)}"
+        message = f"the task has not received {count} events of objects, the first of {instants.shown(since)}"
         yield Finding("warning", "events.late", f"task {task}", message, "coordinator jobs --key object/")

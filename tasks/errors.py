@@ -1,4 +1,4 @@
-"""What people read of an error: one sentence, which says what to mend."""
+"""Turns exceptions of the service into one sentence for the user, which says what to fix."""
 
 from kombu.exceptions import OperationalError as BrokerAway
 from pydantic import ValidationError
@@ -8,14 +8,15 @@ from coordinator import CoordinatorError
 from tasks.database import UnusableDatabase
 from tasks.nodelist.stores import NodelistStoreAway
 
-# Errors with a sentence of their own; a document of XML that cannot be read is a ValueError.
+# Errors whose message is already a sentence for the user. ValueError includes that of an unreadable XML document.
 _PLAIN = (ImportError, NodelistStoreAway, OSError, OverflowError, UnusableDatabase, ValueError)
 _AWAY = (BrokerAway, InterfaceError, InternalError, NodelistStoreAway, OperationalError)
 
 
 def plain(error: Exception) -> Exception | None:
-    """The error for people: a ConnectionError where something is away. None for a fault of ours, of which a traceback
-    says more.
+    """Turn an exception into one for the user: a ConnectionError where a server is away, else a CoordinatorError.
+
+    None: show the exception as it is: it is a CoordinatorError already, or a bug, for which a traceback says more.
     """
     if isinstance(error, CoordinatorError | BrokenPipeError) or (text := _sentence(error)) is None:
         return None

@@ -1,8 +1,8 @@
-"""Sends the events of objects to the task that TASKS_ON_OBJECT names, and gives them to whoever asks from a number on.
+"""Sends the events of objects (new, changed, …) to the task that TASKS_ON_OBJECT names, and lists events by number.
 
-An event is a job in the lane of its pid: the declared task, then the note that it is delivered. Each step may come
-again, whoever dies: the sender submits an event under its own id until it is delivered, one for each pid. Where Redis
-has forgotten a job, the sender submits it again. A repeat has the number that it had.
+The database stores the events. Each is delivered by one job in the lane of its object: the declared task, then
+`note_delivered`. Delivery is at least once, and one event at a time for each object: `send_events` submits an event
+again until it is noted as delivered, even if Redis has lost the job. A repeated event has the same number.
 """
 
 import hashlib
@@ -20,47 +20,47 @@ from tasks.catalog.events import AT_ONCE, ObjectEvent, ObjectEvents
 from tasks.service import service
 
 LANE = "events"
-AHEAD = 5000  # jobs: the others wait in the database, not in Redis
+AHEAD = 5000  # most events that have a job in Redis at the same time; the others wait in the database
 AGAIN = 60.0  # seconds after which an event that is not delivered is submitted again
-ATTEMPTS = 20  # an hour, with pauses that double up to five minutes; then the job is held
-ASK_EACH = 100  # deliveries
+ATTEMPTS = 20  # attempts of a delivery, about an hour: pauses double up to five minutes. Then the job is held
+ASK_EACH = 100  # `send_events` is submitted at each number that this divides, to replace delivered events in Redis
 
 logger = logging.getLogger(__name__)
 
 
 def lane_of(pid: str) -> str:
-    """The key of the lane of a pid, which may be longer than a key, and have control characters."""
+    """The key of the lane of an object's events; the pid is hashed if it is too long or has control characters."""
     key = f"object/{pid}"
     return key if validation.is_id(key) else f"object/sha256:{hashlib.sha256(pid.encode()).hexdigest()}"
 
 
 def after(number: int | None = None, most: int = AT_ONCE) -> list[ObjectEvent]:
-    """The events behind this number, in their order; without a number, from the first that is kept.
+    """Read up to `most` events after the event `number`, in order; None: from the oldest event that is still stored.
 
-    Raises EventsForgotten where some of them are not kept.
+    Raises EventsForgotten if events after `number` have been deleted already.
     """
     return _events().after(number, most)
 
 
 def last() -> int:
-    """The number of the newest event; 0 where there is none."""
+    """The number of the newest event; 0: there has been no event."""
     return _events().last()
 
 
 def waiting() -> tuple[int, datetime | None]:
-    """How many events the declared task has not had, and since when the first waits."""
+    """The number of events that the declared task has not received, and the date of the oldest; None: none waits."""
     return _events().waiting()
 
 
 def ask() -> None:
-    """Have events sent. Nothing happens where no task is declared."""
+    """Submit a job of `send_events`, if TASKS_ON_OBJECT names a task."""
     if service().settings.on_object:
         coordinator.submit(LANE, send_events.s(), when_busy="defer")
 
 
 @app.task(name="tasks.events.send_events")
 def send_events() -> int:
-    """Submit the events that are due. Returns how many."""
+    """Submit a job for each event that is due: new, or not delivered within AGAIN seconds. Returns their number."""
     events, count = _events(), 0
     while due := events.due(instants.now() - timedelta(seconds=AGAIN), AHEAD):
         submissions = coordinator.submit_many(
@@ -69,13 +69,13 @@ def send_events() -> int:
             }) for event in due
         )  # fmt: skip
         events.sent([event.number for event in due], instants.now())
-        _look_after([event for event in due if event.sent], submissions)
+        _resume_ended([event for event in due if event.sent], submissions)
         count += len(due)
     return count
 
 
 def _delivery(event: ObjectEvent) -> chain:
-    """Both steps in the task's queue, where one runner does them."""
+    """The chain that delivers an event: the declared task, then `note_delivered`, both in the queue of that task."""
     task = app.tasks[service().settings.on_object]
     fields = {name: value for name, value in event._asdict().items() if name not in ("sent", "delivered")}
     fields["at"] = instants.full(event.at)
@@ -83,33 +83,34 @@ def _delivery(event: ObjectEvent) -> chain:
     return chain(task.si(fields), noted.set(queue=queue) if queue else noted)
 
 
-def _look_after(again: Sequence[ObjectEvent], submissions: Sequence[Submission]) -> None:
-    """Events whose jobs ended, and that are not delivered: try again those that failed. An operator's cancel leaves
-    one out.
+def _resume_ended(again: Sequence[ObjectEvent], submissions: Sequence[Submission]) -> None:
+    """Retry the failed jobs of undelivered events. An event whose job was cancelled counts as delivered.
+
+    `again`: events that were submitted before. `submissions`: the answers of Redis, which tell the jobs that ended.
     """
     over = {answer.id for answer in submissions if answer.outcome == "duplicate" and answer.position < 0}
     for event in (event for event in again if event.id in over):
         try:
             state = coordinator.job(event.id).state
             if state == "cancelled":
-                logger.warning("event %s of %s is left out: its job was cancelled", event.number, event.pid)
+                logger.warning("event %s of object %s is not sent: its job was cancelled", event.number, event.pid)
                 note_delivered(event.number, event.id)
             elif state != "succeeded":
                 coordinator.retry(event.id, why=f"event {event.number} is not delivered", by=LANE)
-        except UnknownJob:  # its time was over; the next time it is submitted
+        except UnknownJob:  # the job's record has expired meanwhile; the next `send_events` submits a new job
             continue
 
 
 @app.task(name="tasks.events.note_delivered")
 def note_delivered(number: int, event_id: str) -> None:
-    """Note that the declared task has had the event."""
+    """Note in the database that the declared task has received an event; submit `send_events` if more are due."""
     if _events().delivered(number, event_id, instants.now()) or number % ASK_EACH == 0:
         ask()
 
 
 @app.task(name="tasks.events.forget_events")
 def forget_events() -> int:
-    """Delete old events, but for those that wait for the declared task. Returns how many."""
+    """Delete events older than TASKS_KEEP_EVENTS, unless they wait for the declared task. Returns their number."""
     settings = service().settings
     before = instants.now() - timedelta(seconds=settings.keep_events)
     return _events().forget(before, undelivered=not settings.on_object)

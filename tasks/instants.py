@@ -1,14 +1,14 @@
-"""Instants of the federation: always in UTC, read to the microsecond, sent in queries to the millisecond.
+"""Parses, cuts and formats dates with a time: always in UTC, read to the microsecond, sent to the millisecond.
 
-Some members date their objects to the microsecond, others only to the millisecond. A query is safe with both if its
-date is cut *down* to the millisecond and counts as included.
+Some members date their objects to the microsecond, others only to the millisecond. A query from a date on misses no
+object of either if the date is cut *down* to the millisecond.
 """
 
 import re
 from datetime import UTC, datetime, timedelta
 
 NEVER = datetime(1900, 1, 1, tzinfo=UTC)
-"""A registry writes this date for a member that was never harvested."""
+"""The date that DataONE's registry writes for a member that was never harvested, so from its beginning."""
 
 TICK = timedelta(milliseconds=1)
 
@@ -22,7 +22,10 @@ def now() -> datetime:
 
 
 def parse(text: str) -> datetime:
-    """Read an xs:dateTime or a bare date. No zone means UTC; digits beyond microseconds are cut. Raises ValueError."""
+    """Parse an xs:dateTime or a date alone; without a time zone it is in UTC. Digits after microseconds are cut.
+
+    Raises ValueError for any other text.
+    """
     text = text.strip()
     if not _XS_DATE_TIME.fullmatch(text):
         raise ValueError(f"not a date and time: {text[:60]!r}")
@@ -39,20 +42,20 @@ def utc(instant: datetime) -> datetime:
 
 
 def floor(instant: datetime) -> datetime:
-    """Cut down to the millisecond."""
+    """Cut an instant down to the millisecond."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 def brief(instant: datetime) -> str:
-    """The text to the millisecond, as in queries and nodelists."""
+    """Format an instant to the millisecond, as queries and nodelists contain it."""
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def shown(instant: datetime) -> str:
-    """The text to the second, as commands print it."""
+    """Format an instant to the second, as commands print it."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def full(instant: datetime) -> str:
-    """The text to the microsecond, always of one width: texts and instants have the same order."""
+    """Format an instant to the microsecond, always with the same length, so that texts sort as the instants do."""
     return instant.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,6 +1,6 @@
-"""Reconciles the nodelist with its permanent store: a task, and two threads beside each node's warden.
+"""Synchronizes the replicated nodelist with its permanent store (LDAP or XML): a task, and two threads beside a worker.
 
-One thread submits the task when the node starts. The other writes committed changes to the store.
+The thread FirstRefresh submits the task when the node starts. WriteBackThread writes committed changes to the store.
 """
 
 import logging
@@ -8,34 +8,37 @@ import logging
 from coordinator import CoordinatorError
 from coordinator.extending import StoppableThread
 from tasks.app import app, coordinator
-from tasks.nodelist.follower import Follower
 from tasks.nodelist.stores import NodelistStoreAway
+from tasks.nodelist.write_back import WriteBack
 from tasks.service import fresh, service
 
 logger = logging.getLogger(__name__)
 
 LANE = "nodelist"
-PAUSE, TROUBLED = 1.0, 5.0
+PAUSE, PAUSE_AFTER_ERROR = 1.0, 5.0
 
 
 @app.task(name="tasks.refresh.refresh_nodelist")
 def refresh_nodelist() -> dict[str, str | list[str]]:
-    """Commit what others changed in the store, and write what it lacks. While the store is away, nothing changes."""
+    """Take over what others have changed in the permanent store, and write to the store the changes that it lacks.
+
+    While the store cannot be reached, nothing changes, and the outcome is `away`.
+    """
     nodelist = service().nodelist
     try:
         return {"outcome": "refreshed", "changes": nodelist.refresh()}
     except NodelistStoreAway as away:
-        logger.warning("nodelist: %s", away)
+        logger.warning("nodelist: the permanent store cannot be read now: %s", away)
         return {"outcome": "away", "reason": str(away)}
 
 
 def refresh() -> str:
-    """Submit a refresh. Returns the id of the job."""
+    """Submit a job of `refresh_nodelist`. Returns the id of the job."""
     return coordinator.submit(LANE, refresh_nodelist.s(), when_busy="defer").id
 
 
 class FirstRefresh(StoppableThread):
-    """Submits a refresh when the node starts, before the first tick of a beat."""
+    """A thread that submits a refresh of the nodelist when the node starts, without waiting for a beat."""
 
     def __init__(self, node: str) -> None:
         super().__init__("nodelist-at-start", 0.0)
@@ -46,38 +49,36 @@ class FirstRefresh(StoppableThread):
                 refresh()
                 return
             except CoordinatorError as error:
-                logger.info("nodelist: the first refresh cannot be asked for yet: %s", error)
+                logger.info("nodelist: the first refresh cannot be submitted yet: %s", error)
                 self.stopping.wait(PAUSE)
 
 
-class FollowerThread(StoppableThread):
-    """Runs the node's Follower."""
-
+class WriteBackThread(StoppableThread):
     def __init__(self, node: str) -> None:
-        super().__init__("nodelist-follower", 3.0)
+        super().__init__("nodelist-write-back", 3.0)
         self._node = node
-        self._follower: Follower | None = None
+        self._write_back: WriteBack | None = None
         self._trouble = ""
 
     def run(self) -> None:
         pause = PAUSE
         while not self.stopping.wait(pause):
             pause = self._step()
-        self._step()  # write the dates of the syncs that ended with this node
+        self._step()  # writes the dates of syncs that have ended while this node was stopping
 
     def _step(self) -> float:
         try:
-            # Its own nodelist: the store and its caches serve one thread.
-            self._follower = self._follower or Follower(fresh().nodelist, self._node)
-            pause = self._follower.step()
+            # This thread opens a nodelist of its own: connection and caches of a store serve one thread only.
+            self._write_back = self._write_back or WriteBack(fresh().nodelist, self._node)
+            pause = self._write_back.step()
         except Exception as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                logger.warning("nodelist: nothing can be written to the permanent store now: %s", error)
-            return TROUBLED
+                logger.warning("nodelist: changes cannot be written to the permanent store now: %s", error)
+            return PAUSE_AFTER_ERROR
         self._trouble = ""
         return pause
 
 
-coordinator.warden_plugin(FirstRefresh)
-coordinator.warden_plugin(FollowerThread)
+coordinator.node_plugin(FirstRefresh)
+coordinator.node_plugin(WriteBackThread)

@@ -1,4 +1,4 @@
-"""The service's components, declared by the module that the setting `components` names:
+"""The registry of components of batch pipelines. The module that TASKS_COMPONENTS names declares them in it, as here:
 
 from tasks.pipeline import components
 

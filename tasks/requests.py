@@ -1,4 +1,7 @@
-"""Requests for a sync now: messages on the broker's queue `coordinator.refresh`, which every node reads."""
+"""Sends and handles requests to sync a member now: messages on the broker's queue `coordinator.refresh`.
+
+Every node consumes that queue; the node that gets a message submits the job of the sync.
+"""
 
 import uuid
 from typing import Annotated
@@ -17,10 +20,10 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
 class RefreshRequest(BaseModel):
-    """A request for one member, whose id the message has as `node` or `member`.
+    """A request to sync one member, whose id is the field `node` or `member` of the message.
 
-    `pid`: only this object, else every change. `complete`: everything from the member's beginning. `id`: the id that
-    the job gets.
+    `pid`: sync only this object; None: all changes. `complete`: list the member's objects from the beginning. `id`: the
+    id of the job; None: a new one. `reason`: a text for whoever reads the message.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -33,7 +36,7 @@ class RefreshRequest(BaseModel):
 
 
 def handle(request: RefreshRequest) -> None:
-    """Submit the member's sync. Raises Refused for a member that is unknown or cannot be synchronized."""
+    """Submit the requested sync. Raises Refused for a member that is unknown or that cannot be synchronized."""
     member = service().nodelist.member(request.member)
     if member is None:
         raise Refused(f"unknown member {request.member}: it is not in the nodelist")
@@ -46,9 +49,10 @@ def handle(request: RefreshRequest) -> None:
 def refresh(
     member_id: str, pid: str | None = None, reason: str | None = None, *, complete: bool = False, job_id: str = ""
 ) -> str:
-    """Send a request for a member's sync. Returns the id of its job, for `coordinator.wait(id)`.
+    """Publish a request for a member's sync. Returns the id that the job will have, for `coordinator.wait(id)`.
 
-    The job exists once a node has read the message.
+    The job exists once a node has read the message. `pid`, `reason`, `complete`: as in RefreshRequest. `job_id`: the id
+    of the job; empty: a new one. Repeated calls with the same id lead to one sync.
     """
     request_id = job_id or str(uuid.uuid4())
     request = RefreshRequest(member=member_id, pid=pid, complete=complete, id=request_id, reason=reason)

@@ -1,29 +1,45 @@
-"""The schedule entries of members: each member has an entry and a lane of the same name."""
+"""Makes a schedule entry for each member that can be synchronized. The key of the member's lane is the entry's name."""
 
 import logging
 from collections.abc import Iterator
-from datetime import tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import cache
 
 from coordinator import Entry, SubmitOptions
 from tasks.app import NODELIST_LABEL
-from tasks.harvest.asked import TICK
+from tasks.harvest.sync_request import TICK
 from tasks.member_node.member import scheduled
+from tasks.member_node.rest import quota_of
 from tasks.nodelist.replicated import ReplicatedNodelist
 from tasks.service import service
 
 logger = logging.getLogger(__name__)
 
-SYNC = "tasks.sync.sync_member_node"
+SYNC, MONTH = "tasks.sync.sync_member_node", "tasks.sync.sync_month"
 
 
 def lane_of(member_id: str) -> str:
-    """The key of a member's lane, and the name of its schedule entry."""
+    """The key of the lane in which a member is synchronized; also the name of the member's schedule entry."""
     return f"sync/{member_id}"
 
 
+def months_of(member_id: str) -> Entry:
+    """The entry whose instants end the months of a member. It is paused: only its backfills run (members/acts.py)."""
+    options: SubmitOptions = {"needs": [NODELIST_LABEL], "uses": quota_of(member_id)}
+    name = f"months/{member_id}"
+    return Entry(name, "0 0 0 1 * ?", MONTH, (member_id,), key=lane_of(member_id), submit=options)
+
+
+def month_before(end: datetime) -> datetime:
+    """The beginning of the month that ends at `end`."""
+    return (end - timedelta(days=1)).replace(day=1)
+
+
 def entries() -> tuple[str, Iterator[Entry]]:
-    """The nodelist's version, and a schedule entry for each member that can be synchronized. Beats call this."""
+    """Return a checksum of the nodelist, and a schedule entry for each member that can be synchronized.
+
+    Beats call this repeatedly, and read the entries only where the checksum has changed.
+    """
     current = service()
     return current.nodelist.version(), _entries(current.nodelist, current.settings.zone)
 
@@ -39,9 +55,11 @@ def _entries(nodelist: ReplicatedNodelist, zone: tzinfo) -> Iterator[Entry]:
         if schedule.repaired:
             _warn_once(f"{member.identifier}: schedule repaired: {schedule.repaired}")
         name = lane_of(member.identifier)
-        # A tick during a running sync adds at most one more sync, of every change.
-        options: SubmitOptions = {"merge_args": {"asked": [TICK]}, "needs": [NODELIST_LABEL]}
-        yield Entry(name, schedule, SYNC, (member.identifier,), key=name, when_busy="defer", submit=options)
+        # Ticks during a running sync lead to one more sync, an increment.
+        options: SubmitOptions = {
+            "collect": {"how": "merge"}, "needs": [NODELIST_LABEL], "uses": quota_of(member.identifier)
+        }  # fmt: skip
+        yield Entry(name, schedule, SYNC, (member.identifier,), {"asked": [TICK]}, key=name, submit=options)
 
 
 @cache

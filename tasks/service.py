@@ -1,4 +1,7 @@
-"""The settings, catalog and nodelist of this process. A forked process opens its own."""
+"""Opens the settings, catalog and nodelist of this process, and refuses those of another installation.
+
+A forked process opens its own.
+"""
 
 import os
 from contextlib import closing, suppress
@@ -35,13 +38,13 @@ def _of(pid: int) -> Holdings:
 
 
 def fresh() -> Holdings:
-    """A new Holdings, for a thread that shares nothing with others."""
+    """Open settings, catalog and nodelist anew, for a thread that must not share them."""
     settings = Settings.from_environment()
-    # A node checks the database when it starts; an upgrade since then does not stop its new processes.
+    # A node has checked the database's version at its start. Its new processes accept a database upgraded since then.
     catalog = own_catalog(coordinator.store, settings, may_be_newer=bool(coordinator.node))
     who = coordinator.node or f"{getuser()}@{settings.host}"
     store = own_store(coordinator.store, settings)
-    if not coordinator.node:  # a node was checked when it started, and none of its syncs waits for the store
+    if not coordinator.node:  # a node has checked the store at its start, and no sync should wait for the store
         with suppress(NodelistStoreAway):
             store.check()
     nodelist = ReplicatedNodelist(documents[NODELIST], store, who)
@@ -49,29 +52,36 @@ def fresh() -> Holdings:
 
 
 def own_catalog(redis: Store, settings: Settings, *, may_be_newer: bool = False) -> Catalog:
-    """The installation's catalog. Raises UnusableDatabase, Elsewhere."""
+    """Open the catalog. Raises UnusableDatabase for its database, and Elsewhere if another installation owns that.
+
+    `may_be_newer`: accept a database that a newer version of this program has migrated.
+    """
     catalog = Catalog(settings, may_be_newer=may_be_newer)
     whereabouts.check(redis, whereabouts.DATABASE, identity(catalog.engine), name_of(catalog.engine))
     return catalog
 
 
 def own_store(redis: Store, settings: Settings) -> OwnStore:
-    """The permanent store: LDAP where the settings name its address, else an XML document. Its use raises Elsewhere."""
+    """The nodelist's permanent store: LDAP where TASKS_LDAP_URL is set, else an XML document.
+
+    The methods of the store raise Elsewhere if this installation has noted another store in Redis.
+    """
     check = partial(whereabouts.check, redis, whereabouts.NODELIST)
     if not settings.ldap_url:
         return OwnStore(XmlStore(settings.nodelist), check)
-    from tasks.nodelist.ldap.store import LdapStore  # only LDAP needs python-ldap
+    from tasks.nodelist.ldap.store import LdapStore  # imported here, since python-ldap is optional
 
     return OwnStore(LdapStore(settings), check)
 
 
 def refuse_others(redis: Store, settings: Settings) -> None:
-    """Raise UnusableDatabase or Elsewhere where a process with these settings could not do the service's work.
+    """Raise UnusableDatabase or Elsewhere if these settings name an unusable catalog, or another installation's.
 
-    What is away now is checked once it is used.
+    `redis` holds the installation's own database and permanent store (tasks/whereabouts.py). A database or store that
+    cannot be reached now passes; it is checked at its first use.
     """
     with suppress(SQLAlchemyError, OSError):
-        own_catalog(redis, settings).engine.dispose()  # a fork must not inherit connections
+        own_catalog(redis, settings).engine.dispose()  # closes the connections, since a fork must not inherit them
     with suppress(NodelistStoreAway):
         own_store(redis, settings).check()
 
@@ -79,9 +89,10 @@ def refuse_others(redis: Store, settings: Settings) -> None:
 @signals.celeryd_init.connect
 @signals.beat_init.connect
 def refuse_what_cannot_be_used(**_: object) -> None:
-    """Refuse to start where the catalog or the permanent store is another's: such a node would look least busy.
+    """Refuse to start a worker or beat with another installation's catalog or permanent store.
 
-    Celery lets only SystemExit through.
+    A node that started so would fail each job at once, seem the least busy, and get even more jobs. SystemExit is the
+    only exception that Celery lets pass from a handler of its signals.
     """
     with suppress(SettingsError), closing(coordinator.store) as redis:
         try:
@@ -96,5 +107,5 @@ def keep_documents(**_: object) -> None:
 
 
 def service() -> Holdings:
-    """This process's service. The first call opens the catalog. Raises UnusableDatabase."""
+    """The settings, catalog and nodelist of this process. The first call opens them; may raise UnusableDatabase."""
     return _of(os.getpid())

@@ -33,24 +33,24 @@ Say = Literal[
     "name", "description", "base_url", "type", "state", "replicate", "synchronize", "services", "available", "schedule",
     "replication_policy", "subjects", "contact_subjects", "properties",
 ]  # fmt: skip
-"""A field of a member's own description; `available`: of its services."""
+"""A field of the description that a member serves of itself; `available`: the flags `available` of its services."""
 
 
 class Access(BaseModel):
-    """The way to a member that needs more than its public address."""
+    """One row of TASKS_ACCESS: the certificates and the proxy with which the service connects to a member."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ca_bundle: Path | None = Field(
-        default=None, description="PEM file of the authorities that may vouch for the member"
+        default=None, description="PEM file of the certificate authorities to trust for the member"
     )
-    client_cert: Path | None = Field(default=None, description="PEM file of the certificate that this node shows")
+    client_cert: Path | None = Field(default=None, description="PEM file of the client certificate")
     client_key: Path | None = Field(default=None, description="PEM file of that certificate's key")
-    proxy: str | None = Field(default=None, description="address of the HTTP proxy that leads to the member")
+    proxy: str | None = Field(default=None, description="address of the HTTP proxy for the member")
 
 
 class Settings(BaseModel):
-    """Durations in seconds, sizes in bytes."""
+    """The service's settings; each is the environment variable TASKS_<NAME>. Durations in seconds, sizes in bytes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -64,24 +64,24 @@ class Settings(BaseModel):
     )
     database_url: str = Field(
         "",
-        description="SQLAlchemy's address of the catalog; empty: SQLite below data_dir, which one host alone may use",
+        description="SQLAlchemy address of the catalog; empty: SQLite below data_dir, for one host alone",
     )
     nodelist_path: Path | None = Field(
         None, description="file of the node-list document; empty: nodelist.xml below data_dir"
     )
     host: str = Field(
-        default_factory=socket.gethostname, description="name of this machine, by which a SQLite catalog knows its own"
+        default_factory=socket.gethostname, description="name of this machine, which a SQLite catalog checks"
     )
     node_id: str = Field("urn:node:CN", description="coordinating node that signs the error reports to members")
     components: str = Field("", description="module that declares the components of batch pipelines; empty: none")
     on_object: str = Field(
         "",
         pattern=r"^(\w+(\.\w+)+)?$",
-        description="task that hears of each object that is new, changed, archived or gone, as its module and name: "
-        "titles.on_object; nodes import the module; empty: none",
+        description="task that gets an event for each object that is new, changed, archived or gone, as its module and "
+        "name: titles.on_object; nodes import the module; empty: none",
     )
     keep_events: float = Field(
-        2592000, ge=0, description="time for which these events are kept, in seconds; longer while the task lacks them"
+        2592000, ge=0, description="time for which these events are kept, in seconds; longer until the task has them"
     )
     access: Mapping[str, Access] = Field(
         default_factory=dict, description="JSON or TOML file: how to reach a member, by its id, `*` for the others"
@@ -100,7 +100,7 @@ class Settings(BaseModel):
     )
     complete_schedule: str | None = Field(
         None,
-        description="Quartz expression, in UTC, of the pass that lists every member from its beginning; not set: as "
+        description="Quartz expression, in UTC, of the complete pass over every member; not set: as "
         "the entry `complete-passes` of beat_schedule.py says",
     )
     page_size: int = Field(1000, ge=1, description="number of objects on one page of a member's listing")
@@ -109,12 +109,13 @@ class Settings(BaseModel):
     connect_timeout: float = Field(
         5, gt=0, description="longest time to open a connection to a member, and to answer a ping, in seconds"
     )
-    read_timeout: float = Field(30, gt=0, description="longest silence within an answer, in seconds")
+    read_timeout: float = Field(30, gt=0, description="longest pause within an answer, in seconds")
     request_timeout: float = Field(120, gt=0, description="longest time for an answer as a whole, in seconds")
     retry_after_limit: float = Field(
         60,
         ge=0,
-        description="longest pause that a run grants a busy member (429, 503), in seconds; else the next run goes on",
+        description="longest Retry-After of a busy member (429, 503) for which its job waits, in no slot, in seconds; "
+        "else the run fails, and the next one goes on",
     )
     redirects: int = Field(5, ge=0, description="number of redirects that one request follows")
     listing_limit: int = Field(64 * MIB, ge=1, description="largest page of a listing, in bytes")
@@ -129,37 +130,37 @@ class Settings(BaseModel):
     )
     failure_delay_max: float = Field(86400, gt=0, description="longest such time, in seconds")
     failure_time: float = Field(
-        60, gt=0, description="longest time that one run begins to fetch objects that failed before, in seconds"
+        60, gt=0, description="longest time in which one run begins to fetch objects that failed before, in seconds"
     )
     report_limit: int = Field(100, ge=0, description="number of failures that one run reports to the member at most")
     give_up_after: int = Field(
         8,
         ge=1,
-        description="number of failures in a row after which a run asks whether the member lives; so many waits end it",
+        description="number of failures in a row after which a run pings the member; so many time-outs end the run",
     )
 
-    member_rate: int = Field(60, ge=1, description="number of requests over HTTP that a member may make in a minute")
+    member_rate: int = Field(60, ge=1, description="number of HTTP requests that a member may make in a minute")
     member_may: tuple[Say, ...] = Field(
         ("state", "synchronize", "schedule", "available", "name", "description", "contact_subjects", "properties"),
         description="fields of its description that a member may change by itself, with commas between them; "
         "an operator accepts or refuses changes of the others",
     )
     oftenest: float = Field(
-        300, ge=0, description="shortest pause of a schedule that a member may take by itself, in seconds"
+        300, ge=0, description="shortest pause in a schedule that a member may set by itself, in seconds"
     )
 
     ldap_url: str = Field(
         "", description="address of the one writable LDAP server, ldap://host or ldaps://host; empty: LDAP is not used"
     )
-    ldap_base: str = Field("dc=dataone,dc=org", description="entry directly below which the members stand")
+    ldap_base: str = Field("dc=dataone,dc=org", description="entry directly above the members")
     ldap_bind_dn: str = Field("", description="account that reads and writes the members; empty: anonymous")
     ldap_password_file: Path | None = Field(
-        None, description="file of the password, read anew for each connection; a newline at its end does not count"
+        None, description="file of the password, read for each connection; a newline at its end does not count"
     )
     ldap_password: SecretStr = Field(SecretStr(""), description="password, where there is no file")
     ldap_starttls: bool = Field(False, description="TLS over ldap://; without it no password goes to another host")
     ldap_ca_bundle: Path | None = Field(
-        None, description="PEM file of the authorities that may vouch for the server; empty: those of the system"
+        None, description="PEM file of the certificate authorities to trust for the server; empty: those of the system"
     )
     ldap_timeout: float = Field(
         5, gt=0, description="longest wait for a connection as a whole, and for each answer, in seconds"
@@ -169,9 +170,9 @@ class Settings(BaseModel):
     @field_validator("database_url")
     @classmethod
     def _check_database(cls, value: str) -> str:
-        """SQLAlchemy would take a part of a password for the host, and its driver would tell it."""
+        """Refuse an address with two @: SQLAlchemy would take a part of the password for the host, and show it."""
         if "@" in value.partition("@")[2].partition("?")[0] and not value.startswith("sqlite"):
-            raise ValueError("the address has two @: write that of a password as %40")
+            raise ValueError("the address has two @: write the one in the password as %40")
         return value
 
     @model_validator(mode="after")
@@ -188,7 +189,7 @@ class Settings(BaseModel):
         secret = bool(self.ldap_password_file or self.ldap_password.get_secret_value())
         if secret != bool(self.ldap_bind_dn):
             raise ValueError(
-                "ldap_bind_dn needs a password (ldap_password_file or ldap_password), and a password needs it"
+                "ldap_bind_dn needs a password (ldap_password_file or ldap_password), and a password needs ldap_bind_dn"
             )
         if secret and parts.scheme == "ldap" and not self.ldap_starttls and not _is_loopback(parts.hostname):
             raise ValueError(
@@ -201,7 +202,7 @@ class Settings(BaseModel):
     def _check_timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        except (KeyError, OSError, ValueError) as error:  # zoneinfo raises any of them for a bad name
+        except (KeyError, OSError, ValueError) as error:  # ZoneInfo raises any of these for an unknown name
             raise ValueError(f"there is no time zone {value!r}; write one like UTC or Europe/Berlin") from error
         return value
 
@@ -233,7 +234,7 @@ class Settings(BaseModel):
         return self.nodelist_path or self.data_dir / "nodelist.xml"
 
     def access_row(self, member: str) -> str | None:
-        """The row of TASKS_ACCESS for this member: its id, `*`, or None."""
+        """The name of the row in TASKS_ACCESS for a member: the member's id, else `*`; None: there is neither row."""
         return next((row for row in (member, "*") if row in self.access), None)
 
     def access_to(self, member: str) -> Access:
@@ -242,7 +243,10 @@ class Settings(BaseModel):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, **overrides: str | Path) -> Self:
-        """Read TASKS_*; `overrides` win. Raises ValueError, in one line, for an unknown name or a bad value."""
+        """Read the settings from the variables TASKS_* of `environ`. `overrides`: settings that replace those.
+
+        Raises ValueError, with a message of one line, for an unknown name or an invalid value.
+        """
         values = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
         for name in values.keys() - cls.model_fields.keys():
             near = difflib.get_close_matches(name, cls.model_fields, n=1)

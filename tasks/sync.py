@@ -1,4 +1,4 @@
-"""The tasks: synchronize one member; start the complete pass of every member."""
+"""The Celery tasks that synchronize one member, and that submit a complete sync of every member."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -10,12 +10,13 @@ from coordinator import Locked, StoreUnavailable, Submission, current_job
 from tasks import events, instants
 from tasks.app import NODELIST_LABEL, app, coordinator
 from tasks.documents.document import Document
-from tasks.harvest.asked import INCREMENT, SyncRequest, texts
 from tasks.harvest.harvest import harvest_member
 from tasks.harvest.outcome import SyncResult, not_synchronizable
 from tasks.harvest.silence import silence
+from tasks.harvest.sync_request import INCREMENT, SyncRequest, texts
 from tasks.member_node.client import MemberNode, MemberNodeError
-from tasks.schedules import SYNC, entries, lane_of
+from tasks.member_node.rest import quota_of, resting
+from tasks.schedules import MONTH, SYNC, entries, lane_of, month_before
 from tasks.service import service
 
 PAUSE = 0.1
@@ -23,14 +24,14 @@ PAUSE = 0.1
 coordinator.schedule_source(entries)
 
 
-@app.task(name=SYNC, throws=(MemberNodeError,))  # a member's error is one line in the log, and no traceback
+@app.task(name=SYNC, throws=(MemberNodeError,))  # a member's error is one line in the log, without a traceback
 def sync_member_node(member_id: str, asked: Sequence[str] = (INCREMENT,)) -> dict[str, JsonValue]:
-    """Harvest a member's changes, and at last write its dates to the nodelist.
+    """Fetch a member's changed objects into the catalog, and then write the member's harvest dates to the nodelist.
 
-    `asked`: the united requests of several submits, as `tasks.harvest.asked` reads them.
+    `asked`: the merged requests of all submits of this job, as texts (tasks/harvest/sync_request.py).
 
-    A job of the member's lane uses its own lease. A plain call takes the lock itself; where the member is locked, the
-    call ends with `{"outcome": "locked"}`. Raises MemberNodeError where the member does not answer as it should.
+    A job in the member's lane uses the lease of the job. A plain call acquires the lock of the lane; where the member
+    is locked, the call returns the outcome `locked`. Raises MemberNodeError where the member fails.
     """
     request, job = SyncRequest.of(asked), current_job()
     if job and lane_of(member_id) in job.keys:
@@ -42,9 +43,22 @@ def sync_member_node(member_id: str, asked: Sequence[str] = (INCREMENT,)) -> dic
         return {"member": member_id, "outcome": "locked", "reason": str(held)}
 
 
+@app.task(name=MONTH, throws=(MemberNodeError,))
+def sync_month(member_id: str) -> dict[str, JsonValue]:
+    """Fetch what the catalog lacks of the objects of one month, the one that ended at the instant of the job's tick.
+
+    Raises MemberNodeError where the member fails, and ValueError in a job that no tick or backfill started.
+    """
+    job = current_job()
+    if job is None or job.instant is None:
+        raise ValueError("a month is that of a tick: coordinator members backfill MEMBER SINCE UNTIL --why TEXT")
+    request = SyncRequest(None, between=(month_before(job.instant), job.instant))
+    return _synchronize(member_id, request, job.fence, job.check, job.progress)
+
+
 def _synchronize(
     member_id: str,
-    asked: SyncRequest,
+    request: SyncRequest,
     fence: int,
     check: Callable[[], None],
     progress: Callable[[int, int], None],
@@ -54,8 +68,8 @@ def _synchronize(
     check_all()
     member = current.nodelist.member(member_id)
     if member is None:
-        return not_synchronizable(member_id, asked, "it is not in the nodelist").model_dump(mode="json")
-    silent = None if asked.by_hand else silence(current.catalog, member_id)
+        return not_synchronizable(member_id, request, "it is not in the nodelist").model_dump(mode="json")
+    silent = None if request.by_hand else silence(current.catalog, member_id)
     if silent is not None and silent.until > instants.now():
         return SyncResult(member=member_id, outcome="left alone", reason=str(silent)).model_dump(mode="json")
     try:
@@ -63,7 +77,7 @@ def _synchronize(
     except MemberNodeError as error:
         current.catalog.ran(member_id, fence=fence, now=instants.now(), outcome="failed", error=str(error))
         raise
-    with client:
+    with client, resting(member_id):
         outcome = harvest_member(
             member,
             client=client,
@@ -71,7 +85,7 @@ def _synchronize(
             nodelist=current.nodelist,
             fence=fence,
             settings=current.settings,
-            asked=asked,
+            request=request,
             progress=progress,
             check=check_all,
         )
@@ -81,9 +95,9 @@ def _synchronize(
 
 
 def _check(lease: Callable[[], None], nodelist: Document) -> None:
-    """Raise where the lease is lost, or where this node's nodelist may be older than elsewhere.
+    """Raise where the job's lease is lost, or where this node's copy of the nodelist may be out of date.
 
-    While Redis is away, `lease` blocks until the lease must have ended.
+    `lease`: raises for a lost lease. While Redis is away, it blocks until Redis answers or the lease has run out.
     """
     while True:
         lease()
@@ -96,20 +110,20 @@ def _check(lease: Callable[[], None], nodelist: Document) -> None:
 def synchronize(
     member_id: str, pids: Collection[str] = (), *, complete: bool = False, job_id: str | None = None
 ) -> Submission:
-    """Submit a member's sync: of its changes, unless `pids` or `complete` are given.
+    """Submit a sync of a member's changes. `pids`: of these objects only. `complete`: of all objects.
 
-    Behind a running sync one job waits and unites all further requests; more jobs wait where one cannot hold them all.
+    While a sync of the member runs, further requests are merged into one waiting job, or into several where the
+    arguments of one job cannot hold them all. `job_id`: the id of the job; None: a new one.
     """
-    requests = {"asked": texts(pids, complete=complete)}
-    signature = sync_member_node.s(member_id)
-    return coordinator.submit(
-        lane_of(member_id), signature, when_busy="defer", merge_args=requests, needs=[NODELIST_LABEL], job_id=job_id
+    signature = sync_member_node.s(member_id, asked=texts(pids, complete=complete))
+    return coordinator.collect(
+        lane_of(member_id), signature, how="merge", needs=[NODELIST_LABEL], job_id=job_id, uses=quota_of(member_id)
     )
 
 
 @app.task(name="tasks.sync.complete_passes")
 def complete_passes() -> list[str]:
-    """Submit the complete pass of each member that can be synchronized. Returns the ids of those members."""
+    """Submit a sync of all objects of each member that can be synchronized. Returns the members' ids."""
     names = [member.identifier for member in service().nodelist.members() if member.synchronizable]
     for member_id in names:
         synchronize(member_id, complete=True)

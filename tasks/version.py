@@ -4,5 +4,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     VERSION = version("celery-coordinator")
-except PackageNotFoundError:  # a checkout that is not installed
+except PackageNotFoundError:  # the program runs from a checkout that is not installed
     VERSION = "0"

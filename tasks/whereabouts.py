@@ -1,7 +1,8 @@
-"""Redis keeps which database and which permanent store an installation has. Whoever has another is refused, by name.
+"""Notes in Redis which database and which permanent store an installation uses, and refuses processes that use others.
 
-The first process of an installation notes both, each by an identity of its own: the same thing may be reached under
-several addresses, and another one under the same. An operator names another one by `move`, while no node lives.
+The first process of an installation makes the note. The note holds an id that the database or store itself has: one
+database may have several addresses, and another database may get the same address later. An operator changes the note
+with `move`, while no node lives.
 """
 
 import json
@@ -19,16 +20,17 @@ _MOVED = {DATABASE: "items moved", NODELIST: "nodelist moved"}
 
 
 class Elsewhere(CoordinatorError):
-    """This process has another database or permanent store than its installation."""
+    """The settings of this process name another database or permanent store than its installation uses."""
 
 
 def check(store: Store, what: str, identity: str, name: str) -> None:
-    """Note what this process has, unless another is noted: then raise Elsewhere. `name`: its address, for people.
+    """Raise Elsewhere if Redis has noted another database or permanent store; if none is noted, note this one.
 
-    While Redis is away nobody knows, and nothing can be changed either.
+    `what`: DATABASE or NODELIST. `identity`: the id stored in it. `name`: its address. While Redis is away, the check
+    passes: nothing can be changed then.
     """
     mine, key = json.dumps({"id": identity, "name": name}), store.key("whereabouts")
-    with suppress(StoreUnavailable, StoreRefused):  # a Redis that is full takes no first note
+    with suppress(StoreUnavailable, StoreRefused):  # StoreRefused: Redis has no memory left for the first note
         text = store.read("HGET", key, what)
         if text is None:
             _, text = store.read_many([("HSETNX", key, what, mine), ("HGET", key, what)])
@@ -48,13 +50,14 @@ def move(
     coordinator: Coordinator, what: str, identity: str, name: str, also: Iterable[Sequence[Arg]] = (),
     **acting: Unpack[Acting],
 ) -> str:  # fmt: skip
-    """Name another database or permanent store, and give Redis these commands, too, in one step.
+    """Note in Redis that the installation now uses another database or permanent store; returns the former's address.
 
-    Returns the former one's name. Raises CoordinatorError.
+    `what`, `identity`, `name`: as in `check`. `also`: Redis commands to run in the same transaction, if the identity
+    changes. Raises CoordinatorError while a node lives.
     """
     store, key = coordinator.store, coordinator.store.key("whereabouts")
     if living := [node.name for node in coordinator.nodes()]:
-        raise CoordinatorError(f"nodes live, with the {what} as it was: {', '.join(living)}. End nodes and beats first")
+        raise CoordinatorError(f"nodes that use the former {what} run: {', '.join(living)}. Stop nodes and beats first")
     noted: Mapping[str, str] = json.loads(store.read("HGET", key, what) or '{"id": "", "name": "none"}')
     coordinator.acted("move", what, name, id=uuid.uuid4().hex, before=noted["name"], after=name, **acting)
     changes = also if noted["id"] != identity else ()

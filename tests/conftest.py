@@ -6,6 +6,7 @@ Each test that used the coordinator's Redis ends with a look for keys that nobod
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,10 +17,10 @@ from click.testing import CliRunner, Result
 from xdist.scheduler import LoadScopeScheduling
 
 from coordinator import Coordinator, Sorter
-from coordinator.cli.main import cli
-from coordinator.locks.leases import holding
-from coordinator.settings import Settings
-from coordinator.store.client import Store
+from coordinator.core.locks.leases import holding
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
+from coordinator.ops.cli.main import cli
 from tests.harness.checkout import Checkout
 from tests.harness.command import Call
 from tests.harness.hand_node import Puppet
@@ -35,10 +36,11 @@ from tests.harness.waiting import wait_until
 TESTS = Path(__file__).parent
 os.environ.setdefault("PYTHONPATH", str(TESTS / "harness" / "lean"))  # of the processes that tests start
 # Files of which one process runs all tests, since these share what is dear to start or to read: a node, a Chromium, all
-# files of the code.
+# files of the code, a site.
 TOGETHER = (
     "tests/fleet/shared/", "tests/fleet/tasks/test_asked.py", "tests/fleet/tasks/test_description.py",
-    "tests/coordinator/dashboard/test_browser.py", "tests/tasks/pages/", "tests/test_floors.py",
+    "tests/coordinator/ops/dashboard/test_browser.py", "tests/tasks/pages/", "tests/test_floors.py",
+    "tests/coordinator/django/test_site.py",
 )  # fmt: skip
 ON_RABBITMQ = "rabbitmq"
 
@@ -160,7 +162,7 @@ def prefix(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterato
     yield name
     store = Store(Settings(url=redis_server.url(0), prefix=name))
     if not getattr(request.node, "failed", False):
-        wait_until(lambda: not leftovers(store), 5.0, lambda: f"keys without an owner: {leftovers(store)}")
+        wait_until(lambda: not leftovers(store), what=lambda: f"keys without an owner: {leftovers(store)}")
     if kept := list(store._client.scan_iter(f"{store.prefix}*", 1000)):
         store._client.unlink(*kept)
     store.close()
@@ -207,15 +209,15 @@ def orders(coordinator: Coordinator) -> Sorter:
 
 
 @pytest.fixture
-def call(redis_server: RedisServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+def call(redis_server: RedisServer, prefix: str, tmp_path: Path) -> Iterator[Call]:
     """The command in a folder without an app, on the test's installation; `env`: further variables."""
-    monkeypatch.chdir(tmp_path)
     environ = {"COORDINATOR_URL": redis_server.url(0), "COORDINATOR_PREFIX": prefix, "COORDINATOR_APP": None}
 
     def run(*args: str, **env: str | None) -> Result:
         return CliRunner().invoke(cli, args, env=environ | env, prog_name="coordinator")
 
-    return run
+    with chdir(tmp_path):  # not by monkeypatch: its `undo` would lead back to the project's folder, which has an app
+        yield run
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from coordinator import Coordinator, Settings
-from coordinator.metrics import registry_of
+from coordinator.ops.metrics import registry_of
 from tests.harness.hand_node import Puppet
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -1,6 +1,6 @@
-"""Runs the library's blocking code for asyncio: in a greenlet, which yields to the loop wherever it has to wait.
+"""Runs the library's blocking code under asyncio, in a greenlet that yields to the event loop whenever it must wait.
 
-So each rule of lanes, locks and grabs is written once. SQLAlchemy's asyncio works in the same way.
+So the blocking and the asyncio calls share one implementation. SQLAlchemy's asyncio support works in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 
 class Bridge(greenlet):
-    """The greenlet of one call. It shares its task's context variables: a lock taken in it is the task's."""
+    """The greenlet in which `run` calls one function. It shares the context variables of the calling asyncio task, so
+    that a lock acquired in the greenlet belongs to the task.
+    """
 
     def __init__(self, function: Callable[..., object]) -> None:
         current = getcurrent()
@@ -30,24 +32,28 @@ class Bridge(greenlet):
 
 
 async def run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `function` in a greenlet. The loop runs while it waits in `awaited`; a cancellation is raised there."""
+    """Call the blocking `function` in a greenlet, and return its result. While the function waits in `awaited`, the
+    event loop runs other tasks. A cancellation of the calling task is raised inside `function`, from `awaited`.
+    """
     bridge = Bridge(function)
     awaitable = bridge.switch(*args, **kwargs)
     while not bridge.dead:
         try:
-            answer = await awaitable
+            result = await awaitable
         except BaseException:
             awaitable = bridge.throw(*sys.exc_info())
         else:
-            awaitable = bridge.switch(answer)
+            awaitable = bridge.switch(result)
     return cast(T, awaitable)
 
 
-def awaited(what: Awaitable[T]) -> T:
-    """Wait for `what` and return its result. Works only in code that `run` called."""
+def awaited(awaitable: Awaitable[T]) -> T:
+    """Wait for `awaitable` from blocking code, and return its result. Raises CoordinatorError outside a call
+    of `run`.
+    """
     bridge = getcurrent()
     if not isinstance(bridge, Bridge) or bridge.parent is None:
-        if hasattr(what, "close"):
-            what.close()
-        raise CoordinatorError("a call of coordinator.aio is to be awaited: await coordinator.submit(…)")
-    return cast(T, bridge.parent.switch(what))
+        if hasattr(awaitable, "close"):  # closed, or Python warns of a coroutine that was never awaited
+            awaitable.close()
+        raise CoordinatorError("a call of coordinator.aio must be awaited: await coordinator.submit(…)")
+    return cast(T, bridge.parent.switch(awaitable))

@@ -1,7 +1,7 @@
-"""The connections of one process to Redis for asyncio, with the methods of `coordinator.store.connections`.
+"""Connections to Redis for asyncio, with the methods of the blocking `coordinator.core.store.connections`.
 
-A few connections serve a whole loop: some carry the requests, another brings all notices. Only a task that waits for a
-lock has a connection of its own. All calls of this module come through `bridge.run`.
+All tasks of an event loop share a few connections: some for commands, and one that is subscribed to all channels. Only
+a task that waits for a lock has its own connection. These methods are called from greenlets (`bridge.run`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, cast
 
@@ -20,24 +20,24 @@ from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainS
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from coordinator.address import through
 from coordinator.aio.bridge import Bridge, awaited
 from coordinator.aio.notices import Notices, Subscription
 from coordinator.aio.requests import Make, RequestPool
-from coordinator.settings import Settings
-from coordinator.store import connections as blocking
-from coordinator.store.connections import Connections, Listener, Pop, StoreCall
-from coordinator.store.sentinel import LATE
-from coordinator.store.wire import Arg, pack
+from coordinator.core.address import through
+from coordinator.core.settings import Settings
+from coordinator.core.store import connections as blocking
+from coordinator.core.store.connections import Connections, Listener, Pop, StoreCall
+from coordinator.core.store.sentinel import LATE
+from coordinator.core.store.wire import Arg, pack
 
 blocking.awaiting = getcurrent, Bridge
 
 
-_AT_ONCE = 32  # calls that go on in one turn of the loop; each takes about 50 us
+_AT_ONCE = 32  # calls that may continue in one iteration of the event loop; each takes about 50 us
 
 
 class _OfLoop:
-    """The connections of one loop."""
+    """All connections of one event loop. `make` opens a connection; `timeout`: seconds for each command."""
 
     def __init__(self, make: Make, timeout: float) -> None:
         self.requests, self.notices = RequestPool(make, timeout), Notices(make, timeout, self.turn)
@@ -45,7 +45,9 @@ class _OfLoop:
         self._end: AsyncIterator[None] | None = None
 
     async def turn(self) -> None:
-        """Wait for a turn, since a thousand tasks that go on at one moment would block the loop for a while."""
+        """Wait until at most 31 other calls continue in this iteration of the event loop, since a thousand that
+        continue at the same moment would block the loop.
+        """
         if self._end is None:
             self._end = self._at_end()
             await anext(self._end)
@@ -57,7 +59,7 @@ class _OfLoop:
         await self.notices.close()
 
     async def _at_end(self) -> AsyncIterator[None]:
-        """Close the connections when `asyncio.run` closes this generator, after all tasks have ended."""
+        """Close the loop's connections at its end: `asyncio.run` closes this generator after all tasks have ended."""
         try:
             yield
         finally:
@@ -65,9 +67,14 @@ class _OfLoop:
 
 
 class AioConnections(Connections):
-    """Connections for asyncio. `patience` is longer than in threads, since pings notice a connection that breaks."""
+    """The connections of a process to Redis for asyncio, one set for each event loop.
+
+    `patience`: seconds after which a call that waits for a message reads the awaited state itself, in case a message
+    was lost. It is longer than for threads, since regular pings detect a broken connection.
+    """
 
     patience = 5.0
+    threaded = False
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -76,13 +83,13 @@ class AioConnections(Connections):
 
     @property
     def here(self) -> _OfLoop:
-        if self._born != os.getpid():  # forked: the connections are the parent's
+        if self._born != os.getpid():  # this process was forked: the connections belong to the parent
             self._born, self._loops = os.getpid(), {}
         loop = asyncio.get_running_loop()
         parts = self._loops.get(loop)
         if parts is None:
-            for former in [known for known in list(self._loops) if known.is_closed()]:
-                self._loops.pop(former, None)
+            for closed in [known for known in list(self._loops) if known.is_closed()]:
+                self._loops.pop(closed, None)
             parts = self._loops[loop] = _OfLoop(self._make, self._settings.timeout)
         return parts
 
@@ -137,21 +144,29 @@ class AioConnections(Connections):
         awaited(self.here.requests.close())
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop."""
-        here = self._loops.get(asyncio.get_running_loop())  # it stays: a call that connects just now finds it
+        """Close the connections of the running event loop."""
+        here = self._loops.get(asyncio.get_running_loop())  # kept in the table: a call may be connecting through it
         if here is not None:
             await here.close()
 
     async def _make(self) -> AbstractConnection:
-        """Open a connection. Through Sentinel, each asks for the master anew, and refuses a server that is none."""
+        """Open a connection to Redis. With Sentinel, look up the master first; raise redis's ConnectionError if the
+        server reached is not the master.
+        """
         kind, options = self._options
         began = time.monotonic()
         if self.server.moves:
             host, port = await asyncio.to_thread(self.server.find)
             options = {**options, "host": host, "port": port}
+        if self.login:  # in a thread, since it may read a file or call a service
+            *user, password = await asyncio.to_thread(self.login.get_credentials)
+            options = {**options, "username": user[0] if user else None, "password": password}
         connection = kind(**options)
         try:
             await connection.connect()
+            await connection.send_command("CLIENT", "SETNAME", self.name)
+            with suppress(redis.exceptions.ResponseError):
+                await connection.read_response()
             if self.server.moves:
                 await connection.send_command("HELLO")
                 role = await connection.read_response()
@@ -164,21 +179,21 @@ class AioConnections(Connections):
         return connection
 
     def _read(self, command: str, reply: object) -> object:
-        """Convert a reply as redis-py's client does."""
+        """Convert the reply to `command` into the type that redis-py's client returns."""
         callback = self._callbacks.get(command)
         return callback(reply) if callback else reply
 
     @cached_property
     def _options(self) -> tuple[Callable[..., AbstractConnection], dict[str, object]]:
-        """The class of a connection, and its options. They have no timeout, since callers watch the time.
-
-        In protocol 2, notices come as replies do.
+        """The class of redis-py's connection to open, and the arguments for it. No timeout for replies is among them,
+        since `requests.in_time` limits each command. Protocol 2 is set, because RESP3 delivers the messages of
+        subscriptions as push messages.
         """
         url, timeout = self._settings.url, self._settings.timeout
-        self.server.client(timeout)  # as it does, raises SettingsError for options that redis-py does not know
+        self.server.client(timeout)  # raises SettingsError for options of the URL that redis-py does not know
         parts = through(url)
         options = dict[str, object](parse_url(parts.servers if parts else url))
-        options.pop("max_connections", None)  # there is one
+        options.pop("max_connections", None)  # an option of pools, not of a connection
         kind = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
         if kind is not UnixDomainSocketConnection:
             options["socket_keepalive"] = True

@@ -1,175 +1,165 @@
-"""The calls of a Coordinator for asyncio. None of them blocks the loop."""
+"""The Coordinator for asyncio. None of its calls blocks the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import cached_property, partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from functools import cached_property, partial
+from inspect import getattr_static
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
+from coordinator import coordinator as blocking
 from coordinator.aio.bridge import awaited, run
 from coordinator.aio.connections import AioConnections
+from coordinator.aio.declared import Calls, EntryCalls, PlannerCalls, SorterCalls
 from coordinator.aio.held import Grab, Lease
 from coordinator.aio.verbs import Awaiting, verb
-from coordinator.client import coordinator as blocking
-from coordinator.client.coordinator import Asked
-from coordinator.diagnosis.finding import Finding
+from coordinator.core.client.client import BulkJob
+from coordinator.core.events import event
+from coordinator.core.grabs.grab import OnLosing
+from coordinator.core.jobs.options import ATTEMPTS, KEEP, Uses
+from coordinator.core.jobs.states import Sorted
+from coordinator.core.jobs.submission import Submission
+from coordinator.core.jobs.validation import checks_arguments
+from coordinator.core.settings import GivenSettings
+from coordinator.core.store.client import Store
+from coordinator.core.store.values import Json
+from coordinator.core.threads import connections_closed
 from coordinator.errors import SettingsError
-from coordinator.grabs.grab import OnLosing
-from coordinator.jobs.options import ATTEMPTS, KEEP
-from coordinator.jobs.states import Sorted
-from coordinator.jobs.submission import Submission
-from coordinator.jobs.validation import checks_arguments
-from coordinator.lanes.bulk import ActingOn, Progress, Verb
-from coordinator.lanes.plan import Plan
+from coordinator.ops.verbs.bulk import ActingOn, BulkVerb, Progress
 from coordinator.scheduler import steering
-from coordinator.settings import GivenSettings
 from coordinator.sorters import sorter
-from coordinator.store.client import Store
 
 _IN_ONE_TURN = 100
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _threaded(
-    function: Callable[Concatenate[blocking.Coordinator, P], T],
-) -> Callable[Concatenate[Coordinator, P], Coroutine[object, object, T]]:
-    """The host's call of this name, awaited in a thread: it asks the broker, with code that blocks."""
-
-    @wraps(function)
-    async def call(self: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(function, self._host, *args, **kwargs)
-
-    return call
-
-
-class Entries(Awaiting):
-    """`coordinator.entries`, awaited."""
+class Entries(EntryCalls):
+    """The entries of the schedule for asyncio: the methods of `coordinator.scheduler.steering.Entries`
+    as coroutines.
+    """
 
     put = verb(steering.Entries.put)
     remove = verb(steering.Entries.remove)
-    pause = verb(steering.Entries.pause)
-    resume = verb(steering.Entries.resume)
-    skip_next = verb(steering.Entries.skip_next)
-    run_now = verb(steering.Entries.run_now)
-    change = verb(steering.Entries.change)
-    restore = verb(steering.Entries.restore)
-    entry = verb(steering.Entries.entry)
-    all = verb(steering.Entries.all)
-    history = verb(steering.Entries.history)
 
 
-class Sorter(Awaiting):
-    """`coordinator.Sorter`, awaited. Its `watch` blocks: run the plain one's in a thread or a process."""
+class Sorter(SorterCalls):
+    """A sorter for asyncio: the methods of `coordinator.Sorter` as coroutines.
 
-    add = verb(sorter.Sorter.add)
-    flush = verb(sorter.Sorter.flush)
+    `watch` is missing, since it blocks: call it on the sorter of a blocking coordinator, in a thread or a process.
+    """
+
     orders = verb(sorter.Sorter.orders)
 
 
-class Coordinator(Awaiting):
-    """The calls of the coordinator `host` for asyncio, with the same meaning. Without one, a plain client by settings.
+class Event(Awaiting):
+    """An event for asyncio: `coordinator.core.events.event.Event`, whose reads are coroutines, too."""
 
-    Cheap to make: it reads the settings and connects at the first call. It serves any number of tasks and loops. A call
-    that is cancelled leaves nothing behind: a wait ends, a lock is given up. A submit that is cancelled while Redis is
-    asked may have been done, as after StoreUnavailable: name a `job_id`, and ask again.
+    def __init__(self, connections: Callable[[], AioConnections], blocking_event: event.Event) -> None:
+        super().__init__(connections, lambda: blocking_event)
+        self.name, self.cause = blocking_event.name, blocking_event.cause
+        self._event = blocking_event
+
+    set = verb(event.Event.set)
+
+    async def is_set(self) -> bool:
+        return await self.at() is not None
+
+    async def value(self) -> Json:
+        return await self._run(lambda: self._event.value)
+
+    async def at(self) -> datetime | None:
+        return await self._run(lambda: self._event.at)
+
+    async def by(self) -> str | None:
+        return await self._run(lambda: self._event.by)
+
+    async def why(self) -> str | None:
+        return await self._run(lambda: self._event.why)
+
+    async def waiting(self) -> int:
+        return await self._run(lambda: self._event.waiting)
+
+
+class Coordinator(Calls):
+    """The methods of the blocking coordinator `host` as coroutines. Without `host`, a client made of the settings given
+    by keyword.
+
+    An instance is cheap: it reads the settings and connects at the first call. It serves any number of tasks and event
+    loops. Cancelling a call ends its wait and releases its lock. A submit that is cancelled while its command is under
+    way may have been stored, as after StoreUnavailable: give a `job_id`, and submit again under the same id.
     """
 
     def __init__(self, host: blocking.Coordinator | None = None, **settings: Unpack[GivenSettings]) -> None:
         if host is not None and settings:
-            raise SettingsError("settings belong to the coordinator that is given")
+            raise SettingsError("give either a coordinator or settings: a given coordinator has its own settings")
         if host is not None and not isinstance(host, blocking.Coordinator):
             raise SettingsError(f"aio.Coordinator takes a coordinator.Coordinator, not {type(host).__name__}")
-        super().__init__(lambda: self._connections, lambda: self._twin)
+        super().__init__(lambda: self._connections, lambda: self._sync_proxy)
         self._host = host or blocking.Coordinator(**settings)
 
     @cached_property
     def _connections(self) -> AioConnections:
-        return AioConnections(self._host.settings)
+        connections = AioConnections(self._host.settings)
+        connections.name = self._host.store.connections.name
+        return connections
 
     @cached_property
-    def _twin(self) -> _Twin:
-        return _Twin(self._host, self._connections)
+    def _sync_proxy(self) -> _SyncProxy:
+        return _SyncProxy(self._host, self._connections)
 
     submit = verb(blocking.Coordinator.submit)
+    collect = verb(blocking.Coordinator.collect)
     submit_many = verb(blocking.Coordinator.submit_many)
-    job = verb(blocking.Coordinator.job)
     wait = verb(blocking.Coordinator.wait)
-    why = verb(blocking.Coordinator.why)
-    jobs = verb(blocking.Coordinator.jobs)
-    why_summary = verb(blocking.Coordinator.why_summary)
-    counts = verb(blocking.Coordinator.counts)
-    rates = verb(blocking.Coordinator.rates)
-    lane = verb(blocking.Coordinator.lane)
-    lanes = verb(blocking.Coordinator.lanes)
     line = verb(blocking.Coordinator.line)
-    contended = verb(blocking.Coordinator.contended)
-    locks = verb(blocking.Coordinator.locks)
-    nodes = verb(blocking.Coordinator.nodes)
-    lost_nodes = verb(blocking.Coordinator.lost_nodes)
-    grabs = verb(blocking.Coordinator.grabs)
-    sorters = verb(blocking.Coordinator.sorters)
-    cancel = verb(blocking.Coordinator.cancel)
-    retry = verb(blocking.Coordinator.retry)
-    move = verb(blocking.Coordinator.move)
-    set_limit = verb(blocking.Coordinator.set_limit)
-    release = verb(blocking.Coordinator.release)
-    pause = verb(blocking.Coordinator.pause)
-    resume = verb(blocking.Coordinator.resume)
-    drain = verb(blocking.Coordinator.drain)
-    undrain = verb(blocking.Coordinator.undrain)
-    retarget = verb(blocking.Coordinator.retarget)
     acted = verb(blocking.Coordinator.acted)
-    actions = verb(blocking.Coordinator.actions)
-    refused = _threaded(blocking.Coordinator.refused)
-    refused_counts = _threaded(blocking.Coordinator.refused_counts)
-    requeue = _threaded(blocking.Coordinator.requeue)
-    discard = _threaded(blocking.Coordinator.discard)
-    release_grab = verb(blocking.Coordinator.release_grab)
 
-    async def doctor(self) -> list[Finding]:
-        """See `coordinator.Coordinator.doctor`. It runs in a thread, since extensions and app may block."""
-        return await asyncio.to_thread(self._host.doctor)
+    def act(self, verb: BulkVerb, **selection: Unpack[ActingOn]) -> AsyncIterator[Progress]:
+        """Act on all jobs or lanes that a filter selects; it acts while you iterate over the progress with `async for`.
 
-    @overload
-    def act(
-        self, verb: Verb, *, dry_run: Literal[False] = False, **selection: Unpack[ActingOn]
-    ) -> AsyncIterator[Progress]: ...
-    @overload
-    def act(
-        self, verb: Verb, *, dry_run: Literal[True], **selection: Unpack[ActingOn]
-    ) -> Coroutine[object, object, Plan]: ...
-    def act(
-        self, verb: Verb, *, dry_run: bool = False, **selection: Unpack[ActingOn]
-    ) -> AsyncIterator[Progress] | Coroutine[object, object, Plan]:
-        """See `coordinator.Coordinator.act`: iterate with `async for`. With `dry_run=True`, await the Plan."""
-        if dry_run:
-            return self._run(lambda: self._twin.act(verb, dry_run=True, **selection))
-        return self._progress(lambda: self._twin.act(verb, **selection))
+        See `coordinator.Coordinator.act`.
+        """
+        return self._progress(lambda: self._sync_proxy.act(verb, **selection))
 
     async def _progress(self, begin: Callable[[], Iterator[Progress]]) -> AsyncIterator[Progress]:
         steps = await self._run(begin)
         while progress := await self._run(partial(next, steps, None)):
             yield progress
 
+    @cached_property
+    def plan(self) -> PlannerCalls:
+        """The dry run of each verb: `await coordinator.plan.cancel(id)` returns a Plan of the changes, and changes
+        nothing.
+        """
+        return PlannerCalls(self._connections_of, lambda: self._sync_proxy.plan)
+
     async def get(self, job_id: str | Submission, timeout: float | None = None) -> object:
-        """Wait for a job as `wait` does, and give its result. Raises its error: its own, or JobFailed."""
+        """Wait until a job ends, and return its result. `timeout`: seconds, None = without limit; then it raises
+        WaitTimeout. For a job that did not succeed, raises the exception of its task, or JobFailed.
+        """
         job = await self.wait(job_id, timeout)
         if job.state == "succeeded":
             return job.result
-        raise self._twin._error_of(job)
+        raise self._sync_proxy._error_of(job)
 
     @asynccontextmanager
-    async def lock(self, name: str, ttl: float = 30.0, blocking_timeout: float | None = 0.0) -> AsyncIterator[Lease]:
-        """See `coordinator.Coordinator.lock`: **the default, 0, does not wait**; None waits for ever.
+    async def lock(
+        self, name: str | None = None, ttl: float = 30.0, blocking_timeout: float | None = 0.0, *,
+        uses: Uses | None = None,
+    ) -> AsyncIterator[Lease]:  # fmt: skip
+        """Hold the lane `name`, or units of quotas, inside an `async with`, as a job would; gives the lease. See
+        `coordinator.Coordinator.lock`.
 
-        A thread renews the lease, also while the loop is blocked.
+        `blocking_timeout`: seconds to wait for the lane; **the default, 0, does not wait**; None waits without limit.
+        Raises Locked if the lane stays busy. A thread renews the lease of `ttl` seconds, even while the event loop is
+        blocked.
         """
-        held = self._twin.lock(name, ttl, blocking_timeout)
+        held = self._sync_proxy.lock(name, ttl, blocking_timeout, uses=uses)
         lease = await self._run(held.__enter__)
         try:
             yield Lease(lease)
@@ -182,23 +172,35 @@ class Coordinator(Awaiting):
         self, key: str, instance: str | int | datetime, identifier: str, ttl: float = 30.0,
         on_losing: OnLosing = "wait", keep: float = KEEP, attempts: int = ATTEMPTS,
     ) -> Grab:  # fmt: skip
-        """See `coordinator.Coordinator.grab`. Await it, or enter it with `async with`."""
+        """Try to win an instance of a key: one process among all works on it. Await the grab, or use it in `async
+        with`.
+
+        The parameters are those of `coordinator.Coordinator.grab`.
+        """
         args = key, instance, identifier, ttl, on_losing, keep, attempts
-        return Grab(self._connections_of, lambda: self._run(self._twin.grab, *args))
+        return Grab(self._connections_of, lambda: self._run(self._sync_proxy.grab, *args))
 
     def sorter(
         self, name: str, idle_timeout: float = 10.0, max_wait: float | None = None, order: Sorted = "alphabetical"
     ) -> Sorter:
-        """See `coordinator.Coordinator.sorter`; `add` and `orders` are awaited."""
-        blocking_sorter = self._twin.sorter(name, idle_timeout, max_wait, order)
+        """Make a sorter, which holds jobs until none came for `idle_timeout` seconds, and then puts them in line,
+        sorted.
+
+        Its methods are coroutines. The parameters are those of `coordinator.Coordinator.sorter`.
+        """
+        blocking_sorter = self._sync_proxy.sorter(name, idle_timeout, max_wait, order)
         return Sorter(self._connections_of, lambda: blocking_sorter)
+
+    def event(self, name: str) -> Event:
+        """An event from outside for which jobs wait, as `coordinator.Coordinator.event`. Its methods are coroutines."""
+        return Event(self._connections_of, self._sync_proxy.event(name))
 
     @cached_property
     def entries(self) -> Entries:
-        return Entries(self._connections_of, lambda: self._twin.entries)
+        return Entries(self._connections_of, lambda: self._sync_proxy.entries)
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop. The next call opens others."""
+        """Close the connections of the running event loop to Redis. The next call connects again."""
         await self._connections.aclose()
 
     async def __aenter__(self) -> Self:
@@ -208,8 +210,10 @@ class Coordinator(Awaiting):
         await self.aclose()
 
 
-def _in_turns(jobs: Iterable[Asked]) -> Iterator[Asked]:
-    """Give the loop a turn after each hundred jobs: checking a job takes about 20 us."""
+def _in_turns(jobs: Iterable[BulkJob]) -> Iterator[BulkJob]:
+    """Yield the jobs, and let the event loop run other tasks after each hundred: the check of a job takes about
+    20 us.
+    """
     for number, job in enumerate(jobs, 1):
         yield job
         if number % _IN_ONE_TURN == 0:
@@ -217,27 +221,33 @@ def _in_turns(jobs: Iterable[Asked]) -> Iterator[Asked]:
 
 
 class _HostAttribute:
-    """An attribute of the host where jobs run in the submitting thread (eager app, user's suite), else of the twin."""
+    """The attribute `name` of a `_SyncProxy`. Where jobs run in the submitting thread (`task_always_eager`, or the
+    pytest fixture), it is the attribute of the blocking coordinator, else the proxy's own.
+    """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        # Looked up once, since the search walks all base classes.
+        self._name, self._own = name, getattr_static(blocking.Coordinator, name)
 
-    def __get__(self, twin: _Twin, owner: type[_Twin] | None = None) -> Any:
-        host = twin._host
+    def __get__(self, proxy: _SyncProxy, owner: type[_SyncProxy] | None = None) -> Any:
+        host = proxy._host
         if host._is_eager or host._is_inline:
             return getattr(host, self._name)
-        return vars(blocking.Coordinator)[self._name].__get__(twin, owner)
+        return self._own.__get__(proxy, owner)
 
-    def __set__(self, twin: _Twin, part: object) -> None:
-        """Keep the twin's part. `__get__` still prefers the host's where that counts."""
-        vars(twin)[self._name] = part
+    def __set__(self, proxy: _SyncProxy, part: object) -> None:
+        """Store the proxy's own value. With `task_always_eager` or the pytest fixture, reading the attribute still
+        gives the value of the blocking coordinator.
+        """
+        vars(proxy)[self._name] = part
 
 
 @checks_arguments
-class _Twin(blocking.Coordinator):
-    """A coordinator like its host, but for the connections of its store. Its calls run in `bridge.run`.
+class _SyncProxy(blocking.Coordinator):
+    """A blocking coordinator with the settings and tasks of `host`, which calls Redis over asyncio connections. Its
+    methods are called in greenlets (`bridge.run`).
 
-    The renewer of leases, which asks Redis from threads of its own, is the host's.
+    It shares the lease renewer of `host`, whose own threads use blocking connections.
     """
 
     _core, _locks, _sorters, _grabber = (_HostAttribute(name) for name in ("_core", "_locks", "_sorters", "_grabber"))
@@ -247,6 +257,7 @@ class _Twin(blocking.Coordinator):
         self.app, self._fair_by, self._own_settings = host.app, host._fair_by, host._own_settings
         self._keyed_tasks, self.extensions = host._keyed_tasks, host.extensions
         self.settings, self.needed_labels, self._renewer = host.settings, host.needed_labels, host._renewer
+        self._outboxes = host._outboxes
 
     @property
     def node(self) -> str:
@@ -256,16 +267,26 @@ class _Twin(blocking.Coordinator):
     def store(self) -> Store:
         return Store(self.settings, self._connections)
 
-    def submit_many(self, jobs: Iterable[Asked]) -> list[Submission]:
+    def submit_many(self, jobs: Iterable[BulkJob]) -> list[Submission]:
         return super().submit_many(_in_turns(jobs))
+
+    def _said_of(self, job_id: str) -> str:
+        """Ask the database of an outbox in a thread."""
+        return awaited(asyncio.to_thread(self._ask_outboxes, job_id)) if self._outboxes else ""
+
+    def _ask_outboxes(self, job_id: str) -> str:
+        with connections_closed():
+            return self._host._said_of(job_id)
 
     def _check_open(self) -> None:
         awaited(self._is_open())
 
     async def _is_open(self) -> None:
-        """Run in the caller's greenlet, since Celery keeps the task at work for each greenlet."""
+        """Raise ShuttingDown after `stop_submitting`. A coroutine, so that the check runs in the caller's greenlet:
+        Celery keeps the current task for each greenlet.
+        """
         self._host._check_open()
 
     def _attach(self, submission: Submission) -> Submission:
-        """Leave the submission without a coordinator, since its `get` would block the loop."""
+        """Return `submission` unchanged: with a coordinator attached, its `get` would block the event loop."""
         return submission

@@ -1,4 +1,4 @@
-"""A lease and a grab for asyncio: calls that ask Redis are awaited."""
+"""A lease and a grab for asyncio: the methods that call Redis are coroutines."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import Self
 from coordinator.aio.bridge import run
 from coordinator.aio.connections import AioConnections
 from coordinator.aio.verbs import Awaiting, verb
-from coordinator.grabs import grab
-from coordinator.jobs.current import current_job
-from coordinator.jobs.instances import State, Winner
-from coordinator.locks import leases
-from coordinator.store.values import Json
+from coordinator.core.grabs import grab
+from coordinator.core.jobs.current import current_job
+from coordinator.core.jobs.instances import State, Winner
+from coordinator.core.locks import leases
+from coordinator.core.store.values import Json
 
 
 class Lease:
-    """The holder's proof: `fence` goes with its writes, `check()` before an act that must not happen twice."""
+    """The lease of a lock. Send `fence` with each write, so that the store can refuse the writes of a former holder;
+    call `check()` before an act that must not happen twice.
+    """
 
     def __init__(self, lease: leases.Lease) -> None:
         self.key = lease.key
@@ -28,23 +30,25 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """True once it is known that the lease is no longer ours."""
+        """True once this process knows that it has lost the lease. To ask Redis, call `check`."""
         return self._lease.lost.is_set()
 
     async def check(self) -> None:
-        """Raise LeaseLost if the lease is no longer ours; StoreUnavailable if nobody can say."""
+        """Raise LeaseLost if this process has lost the lease, and StoreUnavailable if Redis does not answer."""
         job = current_job()
-        if job is not None and job.id == self.job_id:  # the job's own lease, which asks over a blocking connection
+        # The lease of the running job is checked over a blocking connection, so in a thread.
+        if job is not None and job.id == self.job_id:
             await asyncio.to_thread(self._lease.check)
         else:
             await run(self._lease.check)
 
 
 class Grab(Awaiting):
-    """The part of one process in an instance: `coordinator.Grab`, awaited.
+    """The attempt of one process to win an instance of a key: `coordinator.Grab` with coroutines as methods.
 
-    `await coordinator.grab(…)` competes, and returns the grab. `async with coordinator.grab(…) as grab` also completes
-    it on leaving, fails it on an exception, and with `on_losing="wait"` waits on entering.
+    `await coordinator.grab(…)` makes the attempt, and returns the grab. `async with coordinator.grab(…) as grab` also
+    calls `complete` at the end of the block, `fail` on an exception, and at the beginning, with `on_losing="wait"`,
+    `wait` if another process has won.
     """
 
     check = verb(grab.Grab.check)
@@ -83,32 +87,34 @@ class Grab(Awaiting):
 
     @property
     def won(self) -> bool:
-        """True if this process works on the instance."""
+        """True if this process won the instance, and so works on it."""
         return self._grab.won
 
     @property
     def state(self) -> State:
-        """running, complete or failed for the winner; complete, incomplete, waiting or failed for a loser."""
+        """The state of the grab: `running`, `complete` or `failed` for the winner; `complete`, `incomplete`, `waiting`
+        or `failed` for a loser.
+        """
         return self._grab.state
 
     @property
     def winner(self) -> Winner | None:
-        """The process that won, also where that is this one."""
+        """The process that won the instance, perhaps this one."""
         return self._grab.winner
 
     @property
     def fence(self) -> int:
-        """The fence that goes with the winner's writes."""
+        """The fence that the winner sends with each write, so that the store can refuse a former winner's writes."""
         return self._grab.fence
 
     @property
     def attempt(self) -> int:
-        """The number of times that the instance was won."""
+        """How many times the instance was won so far, by any process."""
         return self._grab.attempt
 
     @property
     def result(self) -> Json:
-        """The JSON that the winner passed to `complete`."""
+        """The JSON that the winner passed to `complete`; None before that."""
         return self._grab.result
 
     @result.setter
@@ -117,5 +123,5 @@ class Grab(Awaiting):
 
     @property
     def reason(self) -> Json:
-        """The reason why the work failed."""
+        """The JSON that the winner passed to `fail`: why the work failed."""
         return self._grab.reason

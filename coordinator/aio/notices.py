@@ -1,4 +1,6 @@
-"""One connection that receives the notices for all tasks of a loop, each on a channel of its own."""
+"""One Redis connection that receives pub/sub messages for all tasks of an event loop. Each waiting task subscribes to a
+channel.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,18 @@ from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import TimeoutError as Late
 
 from coordinator.aio.requests import Make, in_time
-from coordinator.store.wire import pack
+from coordinator.core.store.wire import pack
 
-_PING = 1.0  # seconds between two looks whether the connection still stands
+_NAME = "coordinator-notices"  # of its asyncio tasks: one that begins so may outlive the body of an async task
+_PING = 1.0  # seconds between two pings, which detect a connection whose server is gone without an error
 
 
 class Notices:
-    """Subscribes the tasks of a loop to channels, and wakes them.
+    """Subscribes the tasks of an event loop to Redis channels, and wakes a task when a message comes on its channel.
 
-    A task of its own writes and reads, since a cancelled call would close the connection for all others. It waits for
-    `turn` before each notice, so that the loop goes on while many come.
+    A background task writes and reads, since a cancelled caller would close the connection for all others. Before it
+    delivers a message it awaits `turn()`, so that many messages do not block the loop. `make` opens a connection;
+    `timeout`: seconds to connect, and seconds without a reply after which the connection counts as broken.
     """
 
     def __init__(self, make: Make, timeout: float, turn: Callable[[], Awaitable[None]]) -> None:
@@ -31,21 +35,23 @@ class Notices:
         self._subscribed: set[bytes] = set()
         self._commands: list[bytes] = []
         self._wanted = asyncio.Event()
-        self._unanswered = 0  # pings
+        self._unanswered = 0  # pings that have no reply yet
         self._serving: asyncio.Task[None] | None = None
 
     def join(self, listener: Subscription) -> None:
-        """Notify the listener once it is subscribed, then at each notice, and when the connection breaks."""
+        """Subscribe `listener` to its channel. Its event `notified` is set once Redis has confirmed the subscription,
+        then at each message, and when the connection breaks.
+        """
         if not self._listeners[listener.channel]:
             self._send("SUBSCRIBE", listener.channel)
         self._listeners[listener.channel].add(listener)
         if listener.channel in self._subscribed:
             listener.notified.set()
         if self._serving is None:
-            self._serving = asyncio.get_running_loop().create_task(self._serve(), context=Context())
+            self._serving = asyncio.get_running_loop().create_task(self._serve(), name=_NAME, context=Context())
 
     def leave(self, listener: Subscription) -> None:
-        """Stop notifying the listener; unsubscribe where the channel has no other."""
+        """Stop notifying `listener`, and unsubscribe from its channel if no other listener is on it."""
         if listener in self._listeners.get(listener.channel, ()):
             self._listeners[listener.channel].discard(listener)
             if not self._listeners[listener.channel]:
@@ -63,17 +69,17 @@ class Notices:
         self._wanted.set()
 
     async def _serve(self) -> None:
-        why: Exception = Broken("the connection was closed")
+        reason: Exception = Broken("the connection was closed")
         connection: AbstractConnection | None = None
         try:
             async with in_time(self._timeout):
                 connection = await self._make()
             self._unanswered = 0
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._write(connection))
-                both.create_task(self._read(connection))
+                both.create_task(self._write(connection), name=_NAME)
+                both.create_task(self._read(connection), name=_NAME)
         except* Exception as errors:
-            [why, *_] = errors.exceptions
+            [reason, *_] = errors.exceptions
         finally:
             listeners = [listener for several in self._listeners.values() for listener in several]
             self._listeners.clear()
@@ -81,7 +87,7 @@ class Notices:
             self._commands.clear()
             self._serving = None
             for listener in listeners:
-                listener.error = why
+                listener.error = reason
                 listener.notified.set()
             if connection is not None:
                 await connection.disconnect(nowait=True)
@@ -113,7 +119,10 @@ class Notices:
 
 
 class Subscription:
-    """The subscription of one task to a channel."""
+    """The subscription of one task to a Redis channel.
+
+    `patience`: the most seconds that `listen` waits for a message; then the caller reads the awaited state itself.
+    """
 
     def __init__(self, notices: Notices, channel: str, patience: float) -> None:
         self.channel = channel.encode()
@@ -123,7 +132,11 @@ class Subscription:
         self._joined = False
 
     async def listen(self, seconds: float) -> None:
-        """See `Store.listening`. The patience is random, so that a thousand tasks do not read at one moment."""
+        """Wait for a message on the channel, for at most `seconds`; the first call subscribes, and returns at once.
+
+        Each wait is also limited to 60 to 100 % of `patience`, at random, so that a thousand tasks do not read Redis at
+        the same moment. Raises the error of a broken connection; the next call subscribes again.
+        """
         if not self._joined:
             self._joined = True
             self._notices.join(self)

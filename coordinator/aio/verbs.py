@@ -1,4 +1,6 @@
-"""Turns the calls of a blocking object into awaited ones: each in one line, with the call's signature and docstring."""
+"""Makes a coroutine of a blocking method, with the same signature and docstring: `submit
+= verb(Coordinator.submit)`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from weakref import ref
 
 from coordinator.aio.bridge import run
 from coordinator.aio.connections import AioConnections
-from coordinator.locks.leases import holding
+from coordinator.core.locks.leases import holding
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,10 +22,12 @@ _task: ContextVar[ref[asyncio.Task[object]] | None] = ContextVar("coordinator_ta
 
 
 class Awaiting:
-    """An object with awaited calls. `twin` returns the blocking object, which asks Redis over `connections`."""
+    """Base class of objects whose methods are coroutines, made by `verb`. `sync_proxy()` returns the object with the
+    blocking methods; `connections()` returns the asyncio connections over which that object calls Redis.
+    """
 
-    def __init__(self, connections: Callable[[], AioConnections], twin: Callable[[], object]) -> None:
-        self._connections_of, self._twin_of = connections, twin
+    def __init__(self, connections: Callable[[], AioConnections], sync_proxy: Callable[[], object]) -> None:
+        self._connections_of, self._sync_proxy_of = connections, sync_proxy
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         await self._connections_of().here.turn()
@@ -32,18 +36,20 @@ class Awaiting:
 
 
 def verb(function: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Awaiting, P], Coroutine[object, object, T]]:
-    """The twin's call of this name, awaited."""
+    """Make a coroutine that calls the blocking method `function` of the object behind an `Awaiting`."""
 
     @wraps(function)
     async def call(self: Awaiting, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        own: Callable[P, T] = getattr(self._twin_of(), function.__name__)
+        own: Callable[P, T] = getattr(self._sync_proxy_of(), function.__name__)
         return await self._run(own, *args, **kwargs)
 
     return call
 
 
 def _own_locks_only() -> None:
-    """Drop the locks that a new task has in its context, which is a copy of its parent's: it holds none of them."""
+    """Empty the list of held locks in the context of a new asyncio task. asyncio copied the context from the parent
+    task, whose locks the new task does not hold.
+    """
     task = asyncio.current_task()
     known = _task.get()
     if known is None or known() is not task:

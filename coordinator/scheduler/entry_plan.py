@@ -1,11 +1,10 @@
-"""Decides which instant of an entry is due, and what becomes of instants that no beat sent.
+"""Decides which instant of an entry is due, and which of the instants that no beat sent are sent later.
 
-The first instant after the last instant that a beat took is due. A beat that lags by up to `LAG` takes one instant
-after the other and leaves no gap. Earlier instants were missed while no beat ran: the entry's `misfire` says what
-becomes of them.
+The first instant after the last one that a beat took is due. A beat that is late by up to `LAG` sends each instant in
+turn. Instants that are older were missed, since no beat ran: the entry's `misfire` says which of these are sent.
 
-An entry may have missed millions of instants, and a schedule has only `next`. So a binary search over the time finds
-the latest; single instants are counted for at most `COUNTED` steps, or `catch_up`.
+An entry may have missed millions of instants, and a schedule has only the method `next`. So the latest missed instant
+is found by a binary search over the time; instants are counted one by one up to `COUNTED`, or up to `catch_up`.
 """
 
 from __future__ import annotations
@@ -19,22 +18,23 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from math import inf
 
-from coordinator.jobs.request import JobRequest
+from coordinator.core.jobs.request import JobRequest
+from coordinator.core.store.times import EPOCH, to_ms
 from coordinator.scheduler.entry import Entry
 from coordinator.scheduler.schedules import Schedule
-from coordinator.store.times import EPOCH, to_ms
 
-LAG = timedelta(seconds=10)
-COUNTED = 1000  # at most so many instants are counted
+LAG = timedelta(seconds=10)  # an instant that is later than this was missed
+COUNTED = 1000  # the most instants that are counted one by one
 _MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
 class Due:
-    """An instant to take. `sent`: False where the beat passes over it.
+    """An instant that a beat should take. `sent`: True: send a tick for it; False: only note it and all before it as
+    missed.
 
-    `missed`: the number of instants before it that nobody sends, or up to it where it is not sent; COUNTED means so
-    many or more.
+    `missed`: the number of earlier instants that are not sent, plus this one if `sent` is False; 1000 means 1000 or
+    more. `instant` 1970 (EPOCH) stands for the tick that a beat took and did not send, which Redis knows.
     """
 
     instant: datetime
@@ -43,21 +43,23 @@ class Due:
 
 
 class EntryPlan:
-    """An entry, and how far this beat is with it. Nothing is due before `count_from` sets the last instant taken.
+    """An entry, and what this beat knows about its ticks. Nothing is due until `count_from` sets `last`.
 
-    `unsent`: the tick that this beat took and has not sent; `sent`: its last tick. `made_up`: missed instants up to
-    this instant are sent.
+    `last`: the last instant that any beat took; `next`: the one after; `at`: when `next` is sent, jitter included.
+    `unsent`: the instant that this beat took and has not sent yet; `sent`: the last one that it published. `made_up`:
+    with misfire `all`, the last of the missed instants that are being sent. `rest_until`: monotonic time before which
+    the beat leaves the entry alone. `draft`: the job that all ticks share. `other`: the schedule that an operator set.
     """
 
     def __init__(self, entry: Entry, other: str = "") -> None:
         self.entry = entry
-        self.other = other  # the schedule that an operator gave it, '' = its own
+        self.other = other  # text of the schedule that an operator set, '' = none
         self.schedule = entry.planned(other)
         self.hash = entry.hash(entry.planned() if other else self.schedule)
         self.unsent: datetime | None = None
         self.sent: datetime | None = None
         self.rest_until = 0.0
-        self.place = 0  # its number in the agenda; 0: it is not there
+        self.place = 0  # number of the plan's valid item in the agenda; 0: none
         self.draft: JobRequest | None = None
         self.last: datetime | None = None
         self.next: datetime | None = None
@@ -65,7 +67,9 @@ class EntryPlan:
         self.made_up = EPOCH
 
     def after(self, former: EntryPlan | None) -> EntryPlan:
-        """Take the place of the former plan, and return this one; return the former where both mean the same."""
+        """Decide between this plan and the `former` plan of the same entry. Returns `former` if entry and schedule are
+        the same, else this plan, which takes over the unsent and the sent tick.
+        """
         if former is None:
             return self
         if (former.hash, former.other) == (self.hash, self.other):
@@ -82,7 +86,7 @@ class EntryPlan:
         self.at = None if self.next is None else self.fires(self.next)
 
     def fires(self, instant: datetime) -> datetime:
-        """The time at which the instant is sent: the instant and its jitter."""
+        """The time at which a tick for `instant` is sent: the instant plus the entry's jitter."""
         return instant + jitter_of(self.entry.name, instant, self.entry.jitter)
 
     def due(self, now: datetime, grace: timedelta) -> Due | None:
@@ -107,7 +111,10 @@ class EntryPlan:
 
 
 class Agenda:
-    """A heap of plans by when the beat looks at each next. An outdated place is dropped when its time comes."""
+    """A heap of plans, ordered by the time at which the beat must look at each next.
+
+    heapq cannot remove an item from the middle: if a plan is put in again, its former item stays, and `take` drops it.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, EntryPlan]] = []
@@ -123,7 +130,9 @@ class Agenda:
             self._heap.pop()[2].place = 0
 
     def take(self, now: float, most: int) -> list[EntryPlan]:
-        """Take out at most `most` plans whose time has come, the earliest first."""
+        """Remove and return at most `most` plans whose time is not after `now` (seconds since 1970), the earliest
+        first.
+        """
         plans: list[EntryPlan] = []
         while self._heap and self._heap[0][0] <= now and len(plans) < most:
             _, place, plan = heapq.heappop(self._heap)
@@ -137,12 +146,12 @@ class Agenda:
 
 
 def number(missed: int) -> str:
-    """The number of missed instants, for people."""
+    """A number of missed instants as text: `1000 or more`, since counting ends there, or the number."""
     return f"{missed} or more" if missed >= COUNTED else str(missed)
 
 
 def jitter_of(name: str, instant: datetime, most: float) -> timedelta:
-    """0 to `most` seconds, the same in all beats."""
+    """The delay of a tick: 0 to `most` seconds, computed from a hash of entry and instant, so the same in all beats."""
     if not most:
         return timedelta(0)
     part = int(hashlib.sha256(f"{name}@{to_ms(instant)}".encode()).hexdigest()[:8], 16) / 2**32
@@ -151,7 +160,9 @@ def jitter_of(name: str, instant: datetime, most: float) -> timedelta:
 
 @dataclass(frozen=True)
 class _Missed:
-    """The missed instants, from `first` on. `fires`: when an instant is to be sent, at most `jitter` later."""
+    """The instants of an entry that no beat sent, from `first` on. `fires(instant)`: the time at which an instant would
+    have been sent, which is at most `jitter` later.
+    """
 
     schedule: Schedule
     first: datetime
@@ -159,7 +170,10 @@ class _Missed:
     jitter: timedelta
 
     def before(self, end: datetime) -> tuple[datetime, bool]:
-        """An instant that was to be sent before `end`, as all before it were; True if it is the last of these."""
+        """Find the last instant that was to be sent before `end`. Returns it and True; or, where jitter hides it behind
+        more than 1000 instants, an earlier one and False. All instants before the returned one were to be sent before
+        `end`.
+        """
         at = max(self.first, self._left(0, end - self.jitter))
         for _ in range(COUNTED):
             following = self.schedule.next(at)
@@ -169,18 +183,18 @@ class _Missed:
         return at, False
 
     def latest(self, now: datetime, grace: timedelta) -> Due:
-        """Send the latest of them, late; pass over it where it is too old."""
+        """Send the latest missed instant; if it is older than `grace`, note it as missed."""
         at, is_last = self.before(now + timedelta.resolution)
         if not is_last or self.fires(at) < now - grace:
             return self._pass(at)
         return Due(at, missed=self._count(at))
 
     def passed(self, end: datetime) -> Due:
-        """Pass over all instants that were to be sent before `end`."""
+        """Note all instants that were to be sent before `end` as missed."""
         return self._pass(self.before(end)[0])
 
     def all_but(self, most: int, end: datetime) -> Due | None:
-        """Pass over all but the last `most` instants before `end`; None where there are no more than that."""
+        """Note all instants before `end` but the last `most` as missed; None if there are no more than `most`."""
         at = self._left(most, end)
         return self._pass(at) if at >= self.first else None
 
@@ -191,7 +205,9 @@ class _Missed:
         return _length(self._after(self.first - _MS, end), COUNTED)
 
     def _left(self, most: int, end: datetime) -> datetime:
-        """The instant after which the last `most` before `end` come; a time before `first` where there is none."""
+        """Find by binary search the instant after which exactly `most` instants come before `end`; a time before
+        `first` if there are no more than `most`.
+        """
         start = self.first - _MS
         spans = range((end - start) // _MS)
         return start + _MS * bisect_left(

@@ -1,4 +1,4 @@
-"""A beat's own connection to the broker, for ordinary tasks."""
+"""The connection of a beat to the broker, for the tasks of entries without a key."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.messaging import Producer
 
-from coordinator.broker import one_try
+from coordinator.core.broker import one_try
 
 
 class Publisher:
-    """A producer that tries to connect once for each publish, so that keyed entries need not wait for the broker.
+    """Holds a beat's connection to the broker, and a producer on it for the tasks of entries without a key.
 
-    RabbitMQ confirms each publish: a tick that Redis notes as sent is on the broker.
+    Each publish tries to connect only once, so that a broker that is down does not delay the entries with a key, which
+    need only Redis. RabbitMQ confirms each publish, so that a tick that Redis notes as sent is on the broker.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -31,7 +32,7 @@ class Publisher:
         return cast(Producer, self._app.amqp.Producer(self.connection, auto_declare=False))
 
     def disconnect(self) -> None:
-        """Drop the connection, so that the next publish connects anew; a closed connection does not do so by itself."""
+        """Close the connection to the broker, and drop the producer, so that the next publish makes both anew."""
         vars(self).pop("producer", None)
         if connection := vars(self).pop("connection", None):
             connection.collect()

@@ -1,14 +1,17 @@
 """Quartz cron expressions: `sec min hour mday mon wday [year]`, weekday 1 = SUN, `?` in exactly one of mday and wday.
 
-An expression is a set of wall times in a zone; `next` finds the first instant after a given one. Three sorted tuples
-hold the times of day. The days of a month depend only on its first weekday and its length, so a `Quartz` works out each
-of the 28 kinds of month once. Years end at 2199, which bounds every search.
+    Quartz("0 0 3 ? * SUN *", ZoneInfo("Europe/Berlin")).next(datetime.now(UTC))
 
-Where Quartz departs from its own documentation, this module follows the documentation (`MON-FRI/2` has a step; `31W`
-means the months that have a 31st) or refuses the expression (`15W,20`, `MON#1,FRI`, `10-40;13`, step 0).
+An expression describes a set of wall times in a time zone; `next` finds the first instant after a given one. The times
+of day are three sorted tuples. The days of a month depend only on the weekday of its first day and on its length, so a
+`Quartz` computes each of the 28 kinds of month once. Years end at 2199, which bounds every search.
 
-Daylight saving, outside UTC: all wall times that the clocks skip happen once, together, at the end of the gap. A wall
-time that comes twice happens the first time only. So `next` never goes back, and gives no instant twice.
+Where the Quartz library departs from its own documentation, this module follows the documentation (`MON-FRI/2` has a
+step; `31W` means only the months that have a 31st) or raises QuartzError (`15W,20`, `MON#1,FRI`, `10-40;13`, step 0).
+
+Daylight saving: if wall times of the schedule fall into the gap when clocks go forward, the schedule has one instant
+for all of them, at the end of the gap. If a wall time occurs twice when clocks go back, only the first counts. So
+`next` never goes back, and gives no instant twice.
 """
 
 import re
@@ -21,7 +24,8 @@ from typing import NamedTuple, Self
 
 from coordinator.scheduler.zones import plain
 
-Days = Callable[[int, int], tuple[int, ...]]  # (weekday of the 1st, 0 = SUN; length of the month) -> its days
+# (weekday of the 1st of a month, 0 = SUN; length of the month) -> the matching days of that month
+Days = Callable[[int, int], tuple[int, ...]]
 
 _VALUE = "[0-9]{1,4}|[A-Z]{3}"
 _ELEMENT = re.compile(rf"(?:\*|(?P<first>{_VALUE})(?:-(?P<last>{_VALUE}))?)?(?:/(?P<step>[0-9]{{1,4}}))?")
@@ -33,7 +37,9 @@ _SECOND = timedelta(seconds=1)
 
 
 class QuartzError(ValueError):
-    """The expression is no Quartz schedule. The text names the field, quotes it, and shows a way out."""
+    """Raised for an invalid Quartz expression. The message names and quotes the wrong field, and shows what
+    is allowed.
+    """
 
 
 class _Field(NamedTuple):
@@ -81,7 +87,9 @@ class _Field(NamedTuple):
 
 @lru_cache(4096)
 def _values(field: _Field, text: str) -> frozenset[int]:
-    """Cache the values of a field, since a set of all years is larger than the rest of a schedule."""
+    """The values that `text` selects in a field of an expression, such as `0/15` in the minutes. Cached and shared
+    between schedules, since a set of all years takes more memory than the rest of a schedule.
+    """
     return frozenset(value for element in text.split(",") for value in field._element(element, text))
 
 
@@ -102,7 +110,9 @@ _YEAR = _Field("year", 1970, 2199, "1970-2199, *, a,b, a-b or a/n", wraps=False)
 
 
 def _nearest_weekday(day: int, first: int, length: int) -> tuple[int, ...]:
-    """The Monday to Friday nearest to that day, within its month; none where the month has no such day."""
+    """The day from Monday to Friday nearest to `day` in the same month; empty if the month has no such day. `first`:
+    the weekday of the 1st, 0 = Sunday; `length`: the days of the month.
+    """
     if not 1 <= day <= length:
         return ()
     wday = (first + day - 1) % 7
@@ -140,7 +150,10 @@ def _week_days(text: str) -> Days:
 
 
 class Quartz:
-    """One schedule. Equal when expression (upper case, six fields = any year) and zone are equal."""
+    """The schedule of a Quartz cron expression in the time zone `tz`. An expression of six fields means any year.
+
+    Two are equal if their expressions, in upper case and with the year, and their zones are equal.
+    """
 
     def __init__(self, expression: str, tz: tzinfo = UTC) -> None:
         fields = expression.upper().split()
@@ -166,7 +179,9 @@ class Quartz:
     def from_parts(
         cls, sec: str, min: str, hour: str, mday: str, mon: str, wday: str, year: str, tz: tzinfo = UTC
     ) -> Self:
-        """Read a node's seven attributes, which often misplace `?`. `repaired`: the text of the repair, or None."""
+        """Make a schedule of seven separate fields, such as XML attributes. These often have `?` in none
+        or in both of the fields for days: that is repaired, and `repaired` says how; None: no repair was needed.
+        """
         named = {"sec": sec, "min": min, "hour": hour, "mday": mday, "mon": mon, "wday": wday, "year": year}
         for name, text in named.items():
             if len(text.split()) != 1:
@@ -194,7 +209,10 @@ class Quartz:
         return f"Quartz({self.expression!r})" if self.tz is UTC else f"Quartz({self.expression!r}, {self.tz})"
 
     def next(self, after: datetime) -> datetime | None:
-        """The first instant strictly after, in UTC; None when there is none up to 2199. `after` must be aware."""
+        """The first instant of the schedule strictly after `after`, in UTC; None if there is none up to the year 2199.
+
+        Raises ValueError if `after` has no time zone.
+        """
         if after.tzinfo is None:
             raise ValueError(f"{after} has no time zone: an instant is needed")
         after = after.astimezone(UTC)
@@ -210,7 +228,7 @@ class Quartz:
         wall = after.astimezone(self.tz).replace(tzinfo=None, fold=0) + _SECOND
         while (match := self._at_or_after(wall)) is not None:
             instant = self._instant(match)
-            if instant > after:  # else the clocks show this hour for the second time
+            if instant > after:  # else this wall time occurs twice, and this is the second occurrence
                 return instant
             wall = match + _SECOND
         return None
@@ -223,7 +241,7 @@ class Quartz:
         return self._change(beyond.astimezone(UTC), instant)
 
     def _change(self, low: datetime, high: datetime) -> datetime:
-        """The instant in (low, high] at which the zone's offset changed."""
+        """Find the instant, after `low` and up to `high`, at which the UTC offset of the schedule's zone changed."""
         offset = low.astimezone(self.tz).utcoffset()
 
         def changed(second: int) -> bool:
@@ -232,7 +250,7 @@ class Quartz:
         return low + _SECOND * bisect_left(range(int((high - low).total_seconds())), True, key=changed)
 
     def _at_or_after(self, wall: datetime) -> datetime | None:
-        """The first matching wall time that is not before `wall`."""
+        """The first wall time of the schedule that is not before `wall`; None if there is none up to 2199."""
         year, month, day = wall.year, wall.month, wall.day
         time = self._time(wall.hour, wall.minute, wall.second)
         if time is None:
@@ -257,7 +275,9 @@ class Quartz:
         return self._days[kind]
 
     def _time(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
-        """The first matching time of day that is not before this time; None where the day has no more."""
+        """The first time of day of the schedule that is not before the given one; None if the day has no such time
+        left.
+        """
         hours, minutes, seconds = self._hours, self._minutes, self._seconds
         at = bisect_left(hours, hour)
         if at < len(hours) and hours[at] == hour:

@@ -1,7 +1,8 @@
-"""Schedules say when an entry is due: `Quartz`, `Every`, `Crontab`, `Solar`.
+"""The kinds of schedule that an entry may have: `Quartz`, `Every` (an interval), `Crontab` and `Solar`.
 
-A schedule is any object with `next(after)`, the first instant strictly after, and a `str` that describes all of it.
-Those named here also have a text, in which Redis keeps them and people write them.
+A schedule is any object with a method `next(after)`, which returns the first instant strictly after `after`, and a
+`str()` that describes it completely, since beats compare entries by that. These four can also be written as text, which
+Redis stores (`text_of`) and people write (`parse`).
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Protocol, TypeAlias, cast
 
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
+from coordinator.core.store.times import EPOCH
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.zones import zone_name
-from coordinator.store.times import EPOCH
 
 _MS = timedelta(milliseconds=1)
 _HOUR = timedelta(hours=1)
 _SEARCHED = 366  # days to search for an event of the sun
-_EVERY = re.compile(r"(?:every )?([0-9]+(?:\.[0-9]+)?)(?: s)?")
+_EVERY = re.compile(r"(?:every )?([0-9]+(?:\.[0-9]+)?)(?: s)?(?: from (\S+))?")
 _CRONTAB = re.compile(r"crontab (\S+) (\S+) (\S+) (\S+) (\S+)")
-_SPANS = (range(60), range(24), range(1, 32), range(1, 13), range(7))  # of a crontab's fields
+_SPANS = (range(60), range(24), range(1, 32), range(1, 13), range(7))  # the values of a crontab's five fields
 _SOLAR = re.compile(r"solar (\w+) (\S+) (\S+)")
 
 
@@ -32,26 +33,40 @@ class Schedule(Protocol):
 
 
 Given: TypeAlias = Schedule | BaseSchedule | str | float | timedelta
-"""As people write it: `Quartz` or its text (UTC), seconds, timedelta, Celery's `schedule`, `crontab` or `solar`."""
+"""What `schedule_of` accepts as a schedule: `Quartz` or its text (UTC), a number of seconds, a timedelta, or Celery's
+`schedule`, `crontab` or `solar`.
+"""
 
 
 @dataclass(frozen=True)
 class Every:
-    """An interval in seconds, counted from the epoch, so that all beats mean the same instants."""
+    """A schedule with an instant each so many `seconds`, counted from 1970, so that all beats have the
+    same instants; or from `start`, which is the first instant.
+    """
 
     seconds: float
+    start: datetime | None = None
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.seconds <= 366 * 86400 or timedelta(seconds=self.seconds) % _MS:
             raise ValueError(f"an interval of {self.seconds} s: give 0.1 s to 366 days, in whole milliseconds")
+        if self.start is not None and (self.start.tzinfo is None or self.start.microsecond % 1000):
+            raise ValueError(f"an interval from {self.start}: give a zone, and whole milliseconds")
+
+    def __str__(self) -> str:
+        return f"Every(seconds={self.seconds})" + (f" from {self.start.astimezone(UTC)}" if self.start else "")
 
     def next(self, after: datetime) -> datetime | None:
-        step = timedelta(seconds=self.seconds)
-        return EPOCH + ((after - EPOCH) // step + 1) * step
+        if self.start and after < self.start:
+            return self.start
+        start, step = self.start or EPOCH, timedelta(seconds=self.seconds)
+        return start + ((after - start) // step + 1) * step
 
 
 class Crontab:
-    """Celery's crontab: day of month *and* day of week (0 = Sunday) must fit."""
+    """A schedule with the meaning of Celery's `crontab`: minute, hour, day of month, month *and* day of week (0 =
+    Sunday) must all match, in the time zone `tz`.
+    """
 
     def __init__(
         self,
@@ -86,7 +101,9 @@ class Crontab:
 
 
 class Solar:
-    """Celery's solar: an event of the sun at a place, to the second. None where it does not happen within a year."""
+    """A schedule with the meaning of Celery's `solar`: an event of the sun, such as sunset, at a place, to the second.
+    `next` returns None if the event does not happen within a year.
+    """
 
     def __init__(self, celery_solar: solar) -> None:
         self._sun = celery_solar.ephem.Sun()
@@ -99,7 +116,7 @@ class Solar:
     def next(self, after: datetime) -> datetime | None:
         start = after.astimezone(UTC)
         while (about := self._event(start)) is not None:
-            # The result depends a little on where the search begins: all beats begin it at the same instant.
+            # The computed time depends slightly on the start of the search, so all beats search from the same instant.
             begin = about.replace(minute=0, second=0, microsecond=0) - 6 * _HOUR
             exact = self._event(begin) or about
             at = exact.replace(microsecond=0) + timedelta(seconds=1)
@@ -124,7 +141,7 @@ class Solar:
 
 @dataclass(frozen=True)
 class Bounded:
-    """A schedule with a first and a last instant."""
+    """The instants of `schedule` from `first` to `last`, both included; None: no limit."""
 
     schedule: Schedule
     first: datetime | None
@@ -141,11 +158,13 @@ class Bounded:
 
 
 def schedule_of(value: Given, zone: tzinfo | None = None) -> Schedule:
-    """Make a schedule of what people write. `zone`: of a text. Raises TypeError or ValueError (QuartzError)."""
+    """Make a schedule of a value that people may give, such as seconds or Celery's `crontab`. `zone`: the time zone of
+    an expression given as text, None = UTC. Raises TypeError or ValueError (QuartzError) for anything else.
+    """
     if isinstance(value, str):
         return parse(value, zone or UTC)
     if zone is not None:
-        raise ValueError(f"{value!r} has no use for a zone: give it with an expression as text")
+        raise ValueError(f"{value!r} takes no zone: only an expression given as text does")
     if isinstance(value, Quartz | Every | Crontab | Solar):
         return value
     if isinstance(value, BaseSchedule):
@@ -166,17 +185,23 @@ def schedule_of(value: Given, zone: tzinfo | None = None) -> Schedule:
 
 
 def _check_celery(value: BaseSchedule) -> None:
-    """Raise TypeError for what a schedule of Celery says and nobody would heed here."""
+    """Raise TypeError if a Celery schedule has a `nowfun` or `relative=True`, which this scheduler does not support."""
     if value.nowfun is not None and getattr(value.nowfun, "__self__", None) is not value:
-        raise TypeError(f"nowfun of {value!r}: beats take the time of Redis, a crontab the zone of its app's timezone")
+        raise TypeError(
+            f"nowfun of {value!r} has no effect: beats use the clock of Redis, a crontab the app's timezone"
+        )
     if getattr(value, "relative", False):
-        raise TypeError(f"relative of {value!r}: intervals count from 1970 here: one of an hour is on the hour in UTC")
+        raise TypeError(
+            f"relative of {value!r} has no effect: intervals count from 1970, so one of an hour is on the hour"
+        )
 
 
 def parse(text: str, zone: tzinfo = UTC) -> Schedule:
-    """Read a schedule: a Quartz expression, `every <seconds>`, or a text that `text_of` made. Raises ValueError."""
+    """Parse the text of a schedule in the time zone `zone`: a Quartz expression, `every <seconds>` or `every <seconds>
+    from <instant>`, or a text that `text_of` returned. Raises ValueError for any other text.
+    """
     if every := _EVERY.fullmatch(text.strip()):
-        return Every(float(every[1]))
+        return Every(float(every[1]), datetime.fromisoformat(every[2]) if every[2] else None)
     if match := _CRONTAB.fullmatch(text):
         fields = zip(match.groups(), _SPANS, strict=True)
         minute, hour, mday, month, wday = (
@@ -189,9 +214,12 @@ def parse(text: str, zone: tzinfo = UTC) -> Schedule:
 
 
 def text_of(schedule: Schedule) -> str | None:
-    """The text from which `parse` and the zone make this schedule again; None for an author's own class."""
+    """The text from which `parse`, given the same zone, makes an equal schedule. None if there is no such text: the
+    zone has no name, or the schedule is of a class of the app's own.
+    """
     if isinstance(schedule, Every):
-        return f"every {schedule.seconds:g}" if float(f"{schedule.seconds:g}") == schedule.seconds else None
+        start = f" from {schedule.start.astimezone(UTC).isoformat()}" if schedule.start else ""
+        return f"every {schedule.seconds:g}{start}" if float(f"{schedule.seconds:g}") == schedule.seconds else None
     if isinstance(schedule, Quartz):
         return schedule.expression if zone_name(schedule.tz) else None
     if isinstance(schedule, Crontab):

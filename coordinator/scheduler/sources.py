@@ -1,32 +1,52 @@
-"""Sources of entries: functions that beats read each second, and the entries that code stored in Redis."""
+"""The sources of schedule entries: functions of the app that beats call each second, and entries stored in Redis by
+code.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from coordinator.core.store.client import Store
+from coordinator.core.store.steps import entries_read
+from coordinator.core.store.times import instant
+from coordinator.core.threads import connections_closed
 from coordinator.scheduler.entry import Entry, digest
 from coordinator.scheduler.entry_plan import EntryPlan
-from coordinator.store.client import Store
-from coordinator.store.times import instant
-from coordinator.threads import connections_closed
 
 Source = Callable[[], tuple[str, Iterable[Entry]]]
-"""A function that returns its version, and its entries, which the beat reads only when the version is new."""
+"""A function that returns a version and the entries; a beat iterates over the entries only if the version is new.
+
+An object that is called so may have a method `taken`, too, which a beat calls once a second with what it knows of the
+last instant of each entry that any beat took.
+"""
 
 NONE: Mapping[str, str] = {}
+
+
+def names_of(sources: Iterable[Source]) -> Iterator[tuple[str, Source]]:
+    """Yield each source with its name, the same in all beats: that of the function or class, with `#2` for a second."""
+    seen: Counter[str] = Counter()
+    for source in sources:
+        name = f"{source.__module__}.{getattr(source, '__qualname__', type(source).__qualname__)}"
+        seen[name] += 1
+        yield f"{name}#{seen[name]}" if seen[name] > 1 else name, source
+
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class SourceState:
-    """A source as this beat last read it.
+    """A source of entries, and what this beat last read from it. `read`: the function; `version`: None before the
+    first.
 
-    `all`: the plans of all its entries; `plans`: those whose names no earlier source has; `digest`: a hash of `plans`.
-    `base`: the digest for which this beat stands in Redis. While `base` and `digest` differ, the source's entries rest.
-    `follows`: True while another digest counts.
+    `all`: the plans of all entries of the source; `plans`: those without the names that an earlier source has;
+    `digest`: a hash of `plans`. `base`: the digest that this beat last confirmed in Redis as current, "" = none: while
+    it is not `digest`, no tick of the source is sent. `follows`: True while beats have confirmed another digest.
+    `error`: the error of the last read, "" = none.
     """
 
     name: str
@@ -37,7 +57,7 @@ class SourceState:
     digest: str = ""
     base: str = ""
     follows: bool = False
-    trouble: str = ""
+    error: str = ""
 
     @property
     def current(self) -> dict[str, EntryPlan]:
@@ -45,33 +65,46 @@ class SourceState:
 
     @property
     def unknown(self) -> bool:
-        """True if Redis must still say from when the entries count."""
+        """True if this beat must still learn from Redis, for some entry, the last instant that any beat took."""
         return self.base != self.digest or any(plan.last is None for plan in self.plans.values())
 
     def again(self, others: Mapping[str, str] = NONE) -> bool:
-        """Read the source; True when its version is new. An error changes nothing, and the beat logs it once.
+        """Read the source. Returns True if its version is new. If it raises, the entries stay, and the error is logged
+        once.
 
-        `others`: the schedules that operators gave entries instead of their own.
+        `others`: entry -> the schedule that an operator set in place of the entry's own.
         """
         try:
             with connections_closed():
                 version, entries = self.read()
                 plans = {} if version == self.version else _planned(entries, others)
         except Exception as error:
-            if self.trouble != repr(error):
-                logger.exception("cannot read the schedule source %s; its %d entries stay", self.name, len(self.all))
-            self.trouble = repr(error)
+            if self.error != repr(error):
+                logger.exception(
+                    "cannot read the schedule source %s; the beat keeps its %d entries",
+                    self.name,
+                    len(self.all),
+                )
+            self.error = repr(error)
             return False
-        self.trouble = ""
+        self.error = ""
         if version == self.version:
             return False
         self.version, self.all = version, {name: plan.after(self.all.get(name)) for name, plan in plans.items()}
         return True
 
+    def tell(self) -> None:
+        if taken := getattr(self.read, "taken", None):
+            taken({name: plan.last for name, plan in self.current.items() if plan.last})
+
     def settle(self, names: set[str]) -> None:
-        """Plan the entries whose names are not among `names`, and add their names to it."""
+        """Set `plans` to the entries of this source whose names are not in `names`, and add their names to it. `names`:
+        the names of entries of earlier sources.
+        """
         for name in self.all.keys() & names:
-            logger.error("schedule entry %r of %s is left out: another source has that name", name, self.name)
+            logger.error(
+                "schedule entry %r of %s is left out: another source has an entry of that name", name, self.name
+            )
         self.plans = {name: plan for name, plan in self.all.items() if name not in names}
         self.digest = digest(" ".join(sorted(plan.hash for plan in self.plans.values())))
         names.update(self.plans)
@@ -83,11 +116,14 @@ class SourceState:
 
 
 class Stored:
-    """The entries that code stored by `coordinator.entries.put`. Redis has one version: beats read its changes."""
+    """The entries that code stored in Redis with `coordinator.entries.put`, as this beat has read them.
+
+    All beats read the same Redis, so they need not agree on a version; each reads what changed since its last read.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.version = ""  # '' = nothing was read
+        self.version = ""  # of the entries as last read; '' = not read yet
         self.all: dict[str, EntryPlan] = {}
 
     @property
@@ -95,12 +131,13 @@ class Stored:
         return self.all
 
     def again(self, names: set[str], others: Mapping[str, str]) -> dict[str, EntryPlan | None]:
-        """Read what changed. Returns the changed plans by name, None for a removed entry.
+        """Read the stored entries that changed. Returns entry -> its new plan, or None for an entry that was removed.
 
-        `names`: the names of other sources, which win.
+        `names`: names of entries of other sources; a stored entry of such a name is left out. `others`: entry -> the
+        schedule that an operator set.
         """
         changed: dict[str, EntryPlan | None] = {}
-        version, cursor, *entries = self._store.step("entries_read", self.version, "0")
+        version, cursor, *entries = entries_read(self._store, self.version, "0")
         if self.version == "" or cursor == b"":
             changed = dict.fromkeys(self.all)
             version, entries = self._all()
@@ -115,10 +152,12 @@ class Stored:
         return changed
 
     def _all(self) -> tuple[bytes, list[list[bytes]]]:
-        """Read all entries, and the version of the first page: the beat reads again what changes meanwhile."""
-        first, cursor, *entries = self._store.step("entries_read", "", "0")
+        """Read all stored entries, page by page. Returns the version at the first page, so that the next read covers
+        what changed during this one.
+        """
+        first, cursor, *entries = entries_read(self._store, "", "0")
         while cursor != b"0":
-            _, cursor, *more = self._store.step("entries_read", "", cursor)
+            _, cursor, *more = entries_read(self._store, "", cursor)
             entries += more
         return first, entries
 
@@ -128,7 +167,7 @@ class Stored:
         if not text:
             return None
         if name in names:
-            logger.error("the stored schedule entry %r is left out: another source has that name", name)
+            logger.error("the stored schedule entry %r is left out: another source has an entry of that name", name)
             return None
         try:
             plan = EntryPlan(Entry.from_json(text), others.get(name, ""))

@@ -1,1 +1,1 @@
-"""Sorters: orders that are held until no more come, then put in line, sorted."""
+"""Sorters: buffers that hold jobs until no more come, and then put them in line, sorted by id."""

@@ -1,19 +1,18 @@
-"""Watches a directory, and makes an order of each file that arrives, once.
+"""Watches a directory, and adds one order (a job that a sorter holds) for each file that arrives.
 
-A file counts if it is a regular file in the directory itself whose name matches the pattern as in a shell (a name with
-a leading dot only if the pattern has one). It is complete once its identity (inode, time of change, size) is the same
-at two looks. A program that pauses for longer than `poll` while it writes must write elsewhere, or to a dotted name,
-and rename.
+A file is used if it is a regular file in the directory itself whose name matches the shell pattern; a name with a
+leading dot matches only a pattern with one. A file is complete once its identity (inode, time of change, size) is the
+same at two polls in a row. A program that pauses for longer than `poll` while it writes must write elsewhere, or to a
+name with a leading dot, and rename the file at the end.
 
-The order is named as the file; while an order of that id is kept, `<name>@<time of change in ns>`, then
-`<name>@<time of change>+2` and so on. A file that is replaced or changed has another identity, and is another order.
-Bytes of a name that are no text are written `\\xNN` in the order's id; an id too long for that ends in a digest.
+The order's id is the file's name; if an order of that id exists, `<name>@<time of change in ns>`, then `<name>@<time of
+change>+2` and so on. A file that is replaced or changed has a new identity, and gets a new order. Bytes of a name that
+are not UTF-8 are written as `\\xNN` in the id; an id that is too long is cut, and ends in a digest.
 
-The step that adds an order also notes in Redis the path and the identity of its file. So several watchers add nothing
-twice, nor does one watcher after a crash. Redis notes paths as this host has them: watchers on several hosts must mount
-a shared directory at the same place. Redis forgets a file that has vanished. While the directory cannot be read, or is
-not the directory of the start (not mounted), the watch adds and forgets nothing. It logs each fault of a file once, and
-tries again at each look.
+The Redis step that adds an order also stores the path and identity of the file. So several watchers, or a watcher after
+a crash, add no order twice. Watchers on several hosts must mount a shared directory at the same path. When a file has
+vanished, Redis deletes its entry. While the directory cannot be read, or is not the one that was there at the start (a
+mount is missing), the watcher adds and deletes nothing. The watcher logs each error once, and tries again at each poll.
 """
 
 from __future__ import annotations
@@ -30,29 +29,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from coordinator.core.jobs import validation
+from coordinator.core.texts import escaped
 from coordinator.errors import InvalidJob, ShuttingDown, StoreRefused, StoreUnavailable
-from coordinator.jobs import validation
-from coordinator.texts import escaped
 
 logger = logging.getLogger(__name__)
 
-_REMEMBER_AGAIN = 60.0  # seconds until the watch reads Redis again: it may have been restored from an older file
-_LONGEST = 300  # bytes of an order's id, without the suffix that tells it from an earlier one
-_CHUNK = 500
+_REMEMBER_AGAIN = 60.0  # seconds until the known files are read from Redis again, in case a backup was restored
+_LONGEST = 300  # bytes of an order's id, without the suffix `@<time of change>`
+_CHUNK = 500  # vanished files that one step deletes from Redis
 
 
 @dataclass(frozen=True, slots=True)
 class File:
+    """A file for which an order is made. `identity`: inode, time of change and size; `changed`: ns since 1970."""
+
     path: Path
     identity: str
     changed: int
 
 
 class DirectoryWatch:
-    """The watch of a directory. `take(order_id, file)` adds an order, and returns the answer of the step sorter_add.
+    """Watches `directory` for files whose names match `pattern`, and calls `take` for each new one.
 
-    `remembered()` reads, and `forget(files)` removes, the files that Redis notes: path -> identity. `marker`:
-    directories arrive instead of files; a directory counts once it holds a file of this name, and has its identity.
+    `take(order_id, file)` adds an order, and returns `collected`, `duplicate` (the id exists) or `seen` (the file has
+    its order). `remembered()` reads from Redis the files that have orders, path -> identity; `forget(files)` deletes
+    some of these. `marker`: if not "", subdirectories are used instead of files, each once it contains a file of this
+    name, whose identity stands for the subdirectory.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class DirectoryWatch:
         marker: str = "",
     ) -> None:
         if not isinstance(pattern, str) or not pattern or "/" in pattern:
-            raise InvalidJob(f"pattern {pattern!r} is for names in the directory itself, as *.xml")
+            raise InvalidJob(f"pattern {pattern!r}: give a shell pattern without /, such as *.xml")
         self._directory = Path(os.path.abspath(directory))
         try:
             self._inode = _inode(self._directory)
@@ -89,11 +92,11 @@ class DirectoryWatch:
             self.step()
 
     def step(self) -> None:
-        """Look once. Logs an obstacle once; the next look tries again."""
+        """Poll the directory once. An error that prevents this is logged once; the next poll tries again."""
         try:
             if self._known is None or time.monotonic() >= self._ask_at:
                 self._known, self._ask_at = self._remembered(), time.monotonic() + _REMEMBER_AGAIN
-            self._look(self._known)
+            self._scan(self._known)
             self._trouble = ""
         except (StoreUnavailable, StoreRefused, OSError) as error:
             if isinstance(error, StoreUnavailable):
@@ -102,10 +105,13 @@ class DirectoryWatch:
                 logger.warning("watching %s: %s; trying again", self._directory, error)
             self._trouble = str(error)
 
-    def _look(self, known: dict[bytes, str]) -> None:
-        """Add the new files, and forget those that vanished. `known` was read before the directory is."""
+    def _scan(self, known: dict[bytes, str]) -> None:
+        """Add orders for the new files of the directory, and make Redis forget those that vanished.
+
+        `known`: path -> identity of the files that have orders, read from Redis before this call reads the directory.
+        """
         if _inode(self._directory) != self._inode:
-            raise OSError("it is another directory than at the start; start anew if it is the right one")
+            raise OSError("this path is another directory than at the start; if that is intended, restart the watch")
         names = set()
         files: dict[bytes, File] = {}
         unseen: dict[bytes, str] = {}
@@ -116,7 +122,7 @@ class DirectoryWatch:
                 try:
                     if self._matches(entry.name) and (file := _file(entry, self._marker)):
                         files[path] = file
-                except OSError as error:  # nobody may read it, or its link leads in a circle: it keeps no other waiting
+                except OSError as error:  # not readable, or a circular link: the other files are still handled
                     unseen[path] = str(error)
         self._log_unseen(unseen)
         self._drop(known, names)
@@ -147,13 +153,13 @@ class DirectoryWatch:
         except Exception:
             path = os.fsencode(file.path)
             if self._failed.get(path) != file.identity:
-                logger.exception("no order can be made of %r; trying again each time", str(file.path))
+                logger.exception("cannot make an order of the file %r; trying again at each poll", str(file.path))
             self._failed[path] = file.identity
             return False
 
     def _drop(self, known: dict[bytes, str], names: set[bytes]) -> None:
-        here = os.path.join(os.fsencode(self._directory), b"")
-        absent = [path for path in known if path.startswith(here) and b"/" not in path[len(here) :]]
+        folder = os.path.join(os.fsencode(self._directory), b"")
+        absent = [path for path in known if path.startswith(folder) and b"/" not in path[len(folder) :]]
         gone = [path for path in absent if path not in names and not os.path.lexists(path)]
         for chunk in (gone[start : start + _CHUNK] for start in range(0, len(gone), _CHUNK)):
             self._forget({path: known[path] for path in chunk})
@@ -162,7 +168,9 @@ class DirectoryWatch:
 
 
 def order_ids(file: File) -> Iterator[str]:
-    """Yield ids for a file's order: the first that is free names it. Skips names that have the form of a tick's id."""
+    """Yield possible ids for the order of a file, without end; the caller uses the first that no order has. The file's
+    name alone is left out if it has the form of a tick's id.
+    """
     name = escaped(os.fsencode(file.path.name).decode(errors="backslashreplace"))
     if len(name.encode()) > _LONGEST:
         digest = hashlib.sha256(os.fsencode(file.path.name)).hexdigest()[:16]
@@ -174,7 +182,9 @@ def order_ids(file: File) -> Iterator[str]:
 
 
 def _file(entry: os.DirEntry[str], marker: str) -> File | None:
-    """Read a file; None for anything else, or where it has vanished. With a marker, read a directory that holds it."""
+    """Read the identity of a regular file; None if `entry` is none, or has vanished. With `marker`, a directory that
+    contains a file of that name.
+    """
     try:
         if not (entry.is_dir() if marker else entry.is_file()):
             return None
@@ -187,5 +197,5 @@ def _file(entry: os.DirEntry[str], marker: str) -> File | None:
 
 
 def _inode(directory: Path) -> int:
-    """The directory's inode. It identifies the directory alone, since a device's number may change at each mount."""
+    """The inode of the directory, without the device's number, which may change at each mount."""
     return os.stat(directory).st_ino

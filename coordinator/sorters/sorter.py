@@ -1,13 +1,13 @@
-"""Sorters hold orders that come in any sequence, and put them in line sorted.
+"""Sorters hold orders (jobs) that arrive in any sequence, and later put them in line, sorted.
 
-An order that a sorter holds is a job in state `collected`: kept, visible, cancellable, in no line. Once no new order
-came for `idle_timeout`, or `max_wait` after the first, any node's warden flushes the sorter: the first step seals the
-batch (later orders belong to the next batch). Each step puts the next few hundred orders in line and takes them off the
-batch at once, so that the warden that goes on after a crash meets exactly the rest.
+An order that a sorter holds is a job in state `collected`: stored and visible, can be cancelled, in no line. Once no
+new order has come for `idle_timeout`, or `max_wait` after the first, the supervisor of any node flushes the sorter: the
+first step closes the batch (later orders belong to the next one), and each step puts the next few hundred orders in
+line and removes them from the batch, in one transaction. So after a crash, another supervisor continues with the rest.
 
-Orders stand by the bytes of their sort keys, which the adding process makes: all processes that add to a sorter must
-name the same `order`. The last caller of `add` decides `idle_timeout` and `max_wait`. Redis keeps nothing of an empty
-sorter.
+Redis sorts orders by the bytes of their sort keys, which the process that calls `add` makes, so all processes that add
+to a sorter must use the same `order`. The `idle_timeout` and `max_wait` of the last call of `add` apply. An empty
+sorter takes no memory in Redis.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Unpack, cast
 
-from coordinator.author import Acting, Author, act_of, refuses_viewers
+from coordinator.core.author import Acting, Author, act_of
+from coordinator.core.jobs import validation
+from coordinator.core.jobs.options import ORDERS_A_STEP, SorterOptions, SubmitOptions
+from coordinator.core.jobs.record import fields
+from coordinator.core.jobs.request import JobRequest, check_options, check_signature
+from coordinator.core.jobs.states import Sorted
+from coordinator.core.jobs.submission import Submission
+from coordinator.core.quotas.client import QuotaClient
+from coordinator.core.store.client import Store
+from coordinator.core.store.reading import FieldReader, text_in
+from coordinator.core.store.steps import sorter_add, sorter_flush, sorter_forget, sorter_hasten
+from coordinator.core.store.times import milliseconds
+from coordinator.core.verbs import SORTER, Answer, AnyCoordinator, Given, Option, verb
 from coordinator.errors import DuplicateOrder, InvalidJob, StoreRefused, StoreUnavailable
-from coordinator.jobs import validation
-from coordinator.jobs.options import SorterOptions, SubmitOptions
-from coordinator.jobs.record import fields
-from coordinator.jobs.request import JobRequest, check_options, check_signature
-from coordinator.jobs.states import Sorted
-from coordinator.jobs.submission import Submission
 from coordinator.sorters.directory import DirectoryWatch, File
-from coordinator.store.client import Store
-from coordinator.store.reading import FieldReader, text_in
-from coordinator.store.times import milliseconds
 
 ORDERS = ("alphabetical", "natural")
-STEP = 300  # orders that one step of a flush puts in line
 
-_MOST_UNSURE = 10_000
+_MOST_UNSURE = 10_000  # orders without a reply whose tokens a process keeps for a repeated call
 _DIGITS = re.compile("[0-9]+")
 
 MakeRequest = Callable[[str | Sequence[str], Mapping[str, object], SubmitOptions], JobRequest]
@@ -47,11 +50,11 @@ MakeRequest = Callable[[str | Sequence[str], Mapping[str, object], SubmitOptions
 
 @dataclass(frozen=True, slots=True)
 class SorterStatus:
-    """A sorter that holds orders, at one moment.
+    """The state of a sorter at one moment.
 
-    `collected`: the number of orders that it holds; `flushing`: how many of a sealed batch are still to be put in
-    line. `first`: when the first collected order came; `due`: when the sorter is flushed unless more come. Both are
-    None where nothing is collected.
+    `collected`: the number of orders that wait for the flush; `flushing`: the number of orders of the batch being
+    flushed that are not in line yet. `first`: when the first of the collected orders came; `due`: when the sorter is
+    flushed if no more come; both None if there are none.
     """
 
     name: str
@@ -63,9 +66,11 @@ class SorterStatus:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to hold. `idle`, `longest`: ms, `longest` 0 = without end. `path`, `identity`: of the file behind it.
+    """An order that a sorter should hold: `request` is its job. `sort_key`: Redis sorts the orders by its bytes.
 
-    `act`: of the operator who adds it.
+    `idle`, `longest`: ms from the last and from the first order to the flush; `longest` 0 = no limit. `path`,
+    `identity`: of the file for which a directory watch adds the order; empty: none. `act`: JSON about the operator who
+    adds the order, for the audit trail; "": none.
     """
 
     request: JobRequest
@@ -79,24 +84,29 @@ class Order:
 
 
 class Sorters:
-    """Reads and changes the sorters of an installation in Redis."""
+    """Adds orders to sorters in Redis, and reads, flushes and forgets them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._quotas = QuotaClient(store)
         self._unsure: dict[str, str] = {}
 
     def hold(self, order: Order, token: str | None = None) -> str:
-        """Hold an order; returns `collected`, `duplicate` or `seen` (functions/steps/sorter.lua).
+        """Add an order to its sorter. Returns `collected`; `duplicate`: a job of this id exists; `seen`: this version
+        of the file has its order already.
 
-        After a lost reply, repeat the call with the same token, or from the same process.
+        After StoreUnavailable, when the order may have been added, repeat the call from the same process or with the
+        same `token`: then an added order counts as `collected`. Raises UnknownQuota, or InvalidJob, for an order that
+        uses a quota that nobody declared, or too many units.
         """
         request = order.request
+        self._quotas.check_uses(dict(zip(request.fields[::2], request.fields[1::2], strict=True)).get("uses"))
         batch_token = token or self._unsure.get(request.id) or uuid.uuid4().hex
         try:
-            reply = self.store.step(
-                "sorter_add", request.id, "\n".join(request.keys), order.sorter, order.sort_key,
+            reply = sorter_add(
+                self.store, request.id, "\n".join(request.keys), order.sorter, order.sort_key,
                 order.idle, order.longest, batch_token, request.priority, request.not_before, order.path,
-                order.identity, order.act, *request.fields, job_id=request.id,
+                order.identity, order.act, *request.fields,
             )  # fmt: skip
         except StoreUnavailable:
             self._unsure[request.id] = batch_token
@@ -104,22 +114,26 @@ class Sorters:
                 del self._unsure[next(iter(self._unsure))]
             raise
         except StoreRefused as error:
-            # A full Redis refuses the step without running it: an order that it holds already counts as collected.
+            # A Redis that is out of memory does not even run the step: check whether the first call added the order.
             if not error.full or fields(self.store, request.id, "asked") != [batch_token]:
                 raise
-            reply = b"collected"
+            reply = "collected"
         self._unsure.pop(request.id, None)
-        return str(reply.decode())
+        return reply
 
     def flush(self, name: str, act: str) -> int:
-        """Put what the sorter has collected in line, and what other sorters have that are due, too."""
-        count = int(self.store.step("sorter_hasten", name, act))
-        while count and self.store.step("sorter_flush", STEP):
+        """Flush the sorter `name` now: put all its collected orders in line. Other sorters that are due are flushed,
+        too.
+
+        Returns the number of orders. `act`: JSON about the operator, for the audit trail.
+        """
+        count = sorter_hasten(self.store, name, act)
+        while count and sorter_flush(self.store, ORDERS_A_STEP):
             pass
         return count
 
     def all(self) -> list[SorterStatus]:
-        """Read the sorters that hold orders, by name."""
+        """Read the state of each sorter that holds orders, sorted by name."""
         names = self.store.read("ZRANGE", self.store.key("sorters"), 0, -1)
         sorters = (self.look(name.decode()) for name in sorted(names))
         return [sorter for sorter in sorters if sorter.collected or sorter.flushing]
@@ -137,17 +151,51 @@ class Sorters:
         return [member.partition(b"\0")[2].decode() for member in [*batch, *collected][:most]]
 
     def remembered(self, name: str) -> dict[bytes, str]:
-        """Read the files that have their orders: path -> identity."""
+        """Read the files for which a directory watch has added orders to the sorter `name`: path -> identity."""
         files = self.store.read("HGETALL", self.store.key("seen", name))
         return {path: identity.decode() for path, identity in files.items()}
 
     def forget(self, name: str, files: Mapping[bytes, str]) -> None:
-        self.store.step("sorter_forget", name, *(part for pair in files.items() for part in pair))
+        sorter_forget(self.store, name, *(part for pair in files.items() for part in pair))
+
+
+ARGUMENTS = Option("args", "A list.", "Arguments", list, (), metavar="JSON")
+KEYWORDS = Option("kwargs", "An object.", "Keyword arguments", dict, MappingProxyType({}), metavar="JSON")
+ORDER = (
+    Option("order", "The order's id, by which it is sorted.", default="", argument=True),
+    Option("key", default="", argument=True),
+    Option("task", default="", argument=True),
+    ARGUMENTS,
+    KEYWORDS,
+    Option("idle_timeout", "Flush after so many s without a new order.", kind=float, default=10.0, form=""),
+    Option("max_wait", "Flush at most so many seconds after the first order.", kind=float, form=""),
+    Option("sort", "By its id.", default=ORDERS[0], choices={name: name for name in ORDERS}, flag="--sorted", form=""),
+)
+
+
+def _of_order(coordinator: AnyCoordinator, given: Given) -> object:
+    """Make the sorter for the verb `sorter-add`, and replace the options of a command in `given` by the arguments of
+    `Sorter.add`: a signature in place of task and arguments.
+    """
+    signature = {"task": given.pop("task"), "args": [*given.pop("args")], "kwargs": dict(given.pop("kwargs"))}
+    given |= {"order_id": given.pop("order"), "signature": {**signature, "options": {}}}
+    return coordinator.sorter(*map(given.pop, ("name", "idle_timeout", "max_wait", "sort")))
+
+
+def _flushed(_: object, given: Given, count: int) -> Answer:
+    name = given["name"]
+    text = f"{count} order{'s' * (count != 1)} of {name} put in line" if count else f"{name} holds no orders"
+    return {"sorter": name, "orders": count}, text
+
+
+def _added(_: object, given: Given, added: Submission) -> Answer:
+    name = given["name"]
+    return {"sorter": name, "id": added.id, "outcome": added.outcome}, f"{added.id} is held by the sorter {name}"
 
 
 @validation.checks_arguments
 class Sorter:
-    """Adds orders to one sorter."""
+    """Adds orders to the sorter `name`, and flushes it. Made by `Coordinator.sorter`, which explains the parameters."""
 
     def __init__(
         self, sorters: Sorters, make: MakeRequest, name: str, idle_timeout: float, max_wait: float | None, order: Sorted
@@ -159,7 +207,7 @@ class Sorter:
         self._longest = 0 if max_wait is None else _at_least_1_ms("max_wait", max_wait)
         self._natural = validation.one_of("order", order, ORDERS) == "natural"
 
-    @refuses_viewers
+    @verb(SORTER, *ORDER, tell=_added, name="sorter-add", command="sorters add", title="Add an order", host=_of_order)
     def add(
         self,
         order_id: str,
@@ -172,11 +220,12 @@ class Sorter:
         ticket: str = "",
         **options: Unpack[SorterOptions],
     ) -> Submission:
-        """Hold the job `<name>/<order_id>` until the sorter is flushed: outcome `collected`. Options: as for `submit`.
+        """Add an order, a job that runs TASK in the lane KEY, to a sorter.
 
-        Raises DuplicateOrder while an order of this id is kept, waiting or over; InvalidJob before anything is written;
-        StoreUnavailable(job_id): unknown, ask again from this process, or from any with the same `token`. With
-        `why`, the audit trail has it as an operator's act.
+        The sorter holds the job `<name>/<order_id>` until the flush; the outcome is `collected`. Options are those of
+        `submit`. With `why`, the audit trail notes an operator's act. Raises DuplicateOrder if a job of this id exists,
+        even an ended one; InvalidJob before anything is written; StoreUnavailable if the order may have been added:
+        call again from this process, or from any process with the same `token`.
         """
         order = self._order(order_id, key, signature, options)
         if why is not None:
@@ -185,13 +234,16 @@ class Sorter:
             raise DuplicateOrder(order.request.id)
         return Submission(order.request.id, "collected", -1)
 
-    @refuses_viewers
+    @verb(SORTER, tell=_flushed, command="sorters flush", host=lambda c, given: c.sorter(given.pop("name")))
     def flush(self, **acting: Unpack[Acting]) -> int:
-        """Put what the sorter holds in line now, and give the number of orders; 0: it holds none."""
+        """Put the orders of a sorter in line now.
+
+        Returns the number of orders; 0: the sorter holds none.
+        """
         return self._sorters.flush(self.name, act_of(**acting))
 
     def orders(self, most: int = 100) -> tuple[str, ...]:
-        """Ids of the jobs that the sorter holds, in the order in which they will be put in line."""
+        """The ids of the first `most` jobs that the sorter holds, in the order in which they will be put in line."""
         return tuple(self._sorters.orders(self.name, validation.count("most", most, 1)))
 
     def watch(
@@ -205,11 +257,11 @@ class Sorter:
         stop: threading.Event | None = None,
         **options: Unpack[SorterOptions],
     ) -> None:
-        """Add an order for each file in `directory` whose name matches `pattern`, once each, until `stop` is set.
+        """Add one order for each file in `directory` whose name matches `pattern`, until `stop` is set; None: for ever.
 
-        Blocks: run it in a process of its own, or in several. `key` and `signature` may be functions of the file's
-        path. `coordinator.sorters.directory` says which files count, and when a file is complete and new. Raises
-        InvalidJob at once for arguments that can work with no file.
+        The call blocks: run it in a process of its own, or in several. `key` and `signature` may be functions of the
+        file's path; `poll`: seconds between two looks at the directory. `coordinator.sorters.directory` says which
+        files are used, and when a file is complete. Raises InvalidJob at once for invalid arguments.
         """
         if isinstance(key, str) or not callable(key):
             validation.check_keys(key)
@@ -253,7 +305,7 @@ class Sorter:
 
 
 def natural(text: str) -> str:
-    """A sort key by whose bytes 2 comes before 9 before 10: before each run of digits stands its length."""
+    """A sort key for `text` in which numbers sort by value (2, 9, 10): each run of digits is preceded by its length."""
 
     def measured(run: re.Match[str]) -> str:
         number = run[0].lstrip("0")
@@ -263,15 +315,19 @@ def natural(text: str) -> str:
 
 
 def _check_order_options(order_options: SorterOptions) -> None:
-    """Refuse options that an order cannot have, though a caller without type checks may name them."""
+    """Raise InvalidJob for submit options that an order cannot have: `job_id`, `after`, `max_waiting`, and `when_busy`
+    other than `queue`.
+    """
     check_options(order_options)
     options = cast(SubmitOptions, order_options)
     if "job_id" in options:
-        raise InvalidJob("job_id: of an order, it is made of the sorter's name and the order's id")
+        raise InvalidJob("job_id: an order's job id is made of the sorter's name and the order's id; leave it out")
+    if options.get("after") is not None:
+        raise InvalidJob("after: the orders of a sorter are put in line together, so they wait for no other job")
     if (when_busy := options.get("when_busy", "queue")) != "queue":
-        raise InvalidJob(f"when_busy={when_busy!r}: a sorter's orders all stand in line")
+        raise InvalidJob(f"when_busy={when_busy!r}: all orders of a sorter are put in line; leave it out")
     if options.get("max_waiting") is not None:
-        raise InvalidJob("max_waiting looks at the lane now, a sorter's orders enter it later: set it on submit alone")
+        raise InvalidJob("max_waiting limits the lane at a submit, and an order enters the lane later: leave it out")
 
 
 def _checked_name(name: str) -> str:

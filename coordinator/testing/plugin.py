@@ -1,4 +1,4 @@
-"""A pytest plugin for users' own suites: jobs run in the test's thread, on a private Redis.
+"""A pytest plugin for the tests of your app: submitted jobs run at once in the test's thread, on a private Redis.
 
     def test_an_order_is_shipped(coordinator_jobs):
         jobs = coordinator_jobs(shop.coordinator)
@@ -6,8 +6,8 @@
         assert [job.key for job in jobs.submitted] == ["order/42"]
         assert shop.coordinator.job(jobs.submitted[0].id).state == "succeeded"
 
-`coordinator.testing.inline` says how that differs from a fleet. A suite that does not use the fixture imports no more
-than this module, and starts no server.
+`coordinator.testing.inline` lists the differences from real nodes. If no test uses the fixture, no server is started,
+and only this module is imported.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from coordinator.client.coordinator import Coordinator
+    from coordinator.coordinator import Coordinator
     from coordinator.testing.inline import InlineJobs
 
 
 @pytest.fixture(scope="session")
 def coordinator_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the session's private Redis: a server of the PATH, or of the extra `embedded`."""
+    """Start a private Redis for the test session, and return its URL. The server is one on the PATH, or the one that
+    the extra `embedded` installs.
+    """
     from coordinator.local.redis import EmbeddedRedis, EmbeddedUnavailable
 
     try:
@@ -39,7 +41,9 @@ def coordinator_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 def coordinator_jobs(
     monkeypatch: pytest.MonkeyPatch, coordinator_redis: str
 ) -> Iterator[Callable[[Coordinator], InlineJobs]]:
-    """A function that takes a Coordinator, and makes its jobs run in the submitting thread for this test."""
+    """Return a function: `coordinator_jobs(coordinator)` makes the coordinator's jobs run in the submitting thread
+    until the test ends, and returns the InlineJobs that lists them.
+    """
     from coordinator.testing.inline import InlineJobs
 
     begun: list[InlineJobs] = []
@@ -57,7 +61,9 @@ def coordinator_jobs(
 
 @pytest.fixture
 def coordinator_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail a test that asks the Redis of an app. For a whole suite: `usefixtures = coordinator_no_redis`."""
+    """Make a test fail if it calls the real Redis of a coordinator. To protect all tests, set
+    `usefixtures = coordinator_no_redis` in the pytest configuration.
+    """
     from coordinator.testing.inline import refuse_real_redis
 
     refuse_real_redis(monkeypatch)

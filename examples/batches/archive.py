@@ -24,7 +24,7 @@ def _ending(delivery: Delivery, ending: str) -> list[str]:
 
 
 def _copied(delivery: Delivery, names: Iterable[str], place: Place, to: Path) -> list[Failure]:
-    """Copy the files as they are. Whether they are right is for Structure_Checked to say."""
+    """Copy the files as they are; Structure_Checked checks them."""
     place.keep_only(to, names)
     failures = []
     for name in names:

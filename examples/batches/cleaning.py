@@ -1,4 +1,4 @@
-"""Leftovers_removed: a batch that a person has approved needs no flag, no reminder, and nothing of earlier trips."""
+"""Leftovers_removed: an approved batch needs no flag, no reminder, and nothing of earlier round trips."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,5 +28,5 @@ def _leftovers(delivery: Delivery, place: Place) -> Iterator[Path]:
 
 
 def _of(delivery: Delivery, folder: Path) -> list[Path]:
-    """All that is there of any round trip of the batch."""
+    """All files of any round trip of the batch."""
     return [path for path in folder.glob("*") if f"{delivery.batch}-RT" in path.name]

@@ -36,7 +36,7 @@ class Content:
 
     @property
     def image(self) -> str:
-        """The page that a defect damages: the second one, where there are two."""
+        """The page that a defect damages: the second one, if there are two."""
         return self.pages[min(1, len(self.pages) - 1)].name
 
     @property
@@ -45,7 +45,7 @@ class Content:
 
 
 def _checksum(content: Content) -> None:
-    """A bit fell over after the manifest was written."""
+    """A bit flipped after the manifest was written."""
     body = bytearray(content.files[content.image])
     body[-20] ^= 1
     content.files[content.image] = bytes(body)
@@ -60,7 +60,7 @@ def _malformed(content: Content) -> None:
 
 
 def _truncated(content: Content) -> None:
-    """The scanner broke off, and nobody noticed: the manifest and the metadata agree with the short file."""
+    """The scanner stopped early: the manifest and the metadata agree with the truncated file."""
     body = content.files[content.image][:-60]
     _again(content, content.image, body)
     page = next(one for one in content.pages if one.name == content.image)
@@ -89,7 +89,7 @@ DEFECTS: dict[str, Callable[[Content], None]] = {
 
 
 def deliver(into: Path, item: str, pages: int = 4, defect: str | None = None) -> Path:
-    """Deliver once. A delivery that is acknowledged stays as it is."""
+    """Deliver once. An acknowledged delivery stays as it is."""
     folder = into / item
     if not (folder / ACKNOWLEDGED).exists():
         _write(folder, pages, defect)
@@ -98,7 +98,7 @@ def deliver(into: Path, item: str, pages: int = 4, defect: str | None = None) ->
 
 
 def mend(folder: Path, pages: int = 4) -> None:
-    """Give a delivery what it should have had from the beginning."""
+    """Repair a delivery: write it as it should have been."""
     _write(folder, pages, None)
 
 

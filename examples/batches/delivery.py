@@ -22,7 +22,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\\s]+)")
 
 
 class ManifestUnreadable(ValueError):
-    """The manifest is not there, or a line of it is none of a manifest."""
+    """The manifest is missing, or has an invalid line."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Delivery:
 
     @cached_property
     def batch(self) -> str:
-        """Raises ValueError where the folder is not named as a delivery."""
+        """Raises ValueError if the folder does not have the name of a delivery."""
         found = _ITEM.fullmatch(self.path.name)
         if not found:
             raise ValueError(f"{self.path.name} is no name of a delivery, such as B400022028241-RT1")
@@ -42,12 +42,12 @@ class Delivery:
         return self.path.name
 
     def names(self) -> set[str]:
-        """The files that are there, without the manifest and the acknowledgement."""
+        """The existing files, without the manifest and the acknowledgement."""
         found = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
         return found - {MANIFEST, ACKNOWLEDGED}
 
     def pages(self) -> list[str]:
-        """The pages that are there, in their order, without their ending."""
+        """The existing pages, in order, without their suffix."""
         return sorted(name.removesuffix(PAGE) for name in self.names() if name.endswith(PAGE))
 
     def read(self, name: str) -> bytes:
@@ -68,7 +68,7 @@ class Delivery:
         return found
 
     def number(self, name: str) -> int | None:
-        """The number of a page in the name of its file; None where the name is none of this batch."""
+        """The number of a page in the name of its file; None for a file of another batch."""
         found = re.fullmatch(rf"{self.batch}-(\d{{4}})({re.escape(PAGE)}|{re.escape(METADATA)})", name)
         return int(found[1]) if found else None
 

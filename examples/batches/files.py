@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 NEW, LEFTOVER = ".new", 3600.0
-"""Seconds. A new file that is older belongs to a run that was killed: no run takes as long for one file."""
+"""Seconds after which a new file belongs to a killed run: no run takes as long for one file."""
 
 
 def digest(body: bytes) -> str:
@@ -23,11 +23,11 @@ def digest(body: bytes) -> str:
 
 
 def nobody_else() -> None:
-    """The check of a writer that is alone."""
+    """The check of the only writer."""
 
 
 def put(path: Path, body: bytes, check: Callable[[], None] = nobody_else) -> None:
-    """Give the file this content, and its folder where it is missing. `check` raises where another run has it now."""
+    """Write the file, and make its folder if that is missing. `check` raises if another run has the item now."""
     make_folder(path.parent)
     with suppress(FileNotFoundError):
         if path.read_bytes() == body:
@@ -49,7 +49,7 @@ def put(path: Path, body: bytes, check: Callable[[], None] = nobody_else) -> Non
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and those above it, so that a power cut loses none of them."""
+    """Make the folder and its parents, so that they survive a power cut."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -68,7 +68,7 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it. It may be gone already."""
+    """Remove a file, or a folder with its content, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -77,7 +77,7 @@ def remove(path: Path) -> None:
 
 
 def is_of_the_living(path: Path) -> bool:
-    """A new file that a run may still be writing."""
+    """True for a new file that a run may still be writing."""
     with suppress(FileNotFoundError):
         return path.name.endswith(NEW) and time.time() - path.stat().st_mtime <= LEFTOVER
     return False

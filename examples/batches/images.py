@@ -1,4 +1,4 @@
-"""JPylyzed and Histogrammed: each page is looked at as an image, and the findings lie beside the archive."""
+"""JPylyzed and Histogrammed: each page is analysed as an image; the results are stored beside the archive."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ HISTOGRAM = ".histogram.json"
 
 
 def jpylyzed(delivery: Delivery, place: Place) -> list[Failure]:
-    """Each page is valid JPEG 2000, and its properties are written down."""
+    """Check that each page is valid JPEG 2000, and store its properties."""
     folder, failures = place.characterised / delivery.item, list[Failure]()
     pages = delivery.pages()
     place.keep_only(folder, (page + FINDINGS for page in pages))
@@ -31,14 +31,14 @@ def jpylyzed(delivery: Delivery, place: Place) -> list[Failure]:
 
 
 def size_of(findings: bytes) -> tuple[int, int] | None:
-    """The width and the height that jpylyzer found; None where it found none."""
+    """The width and height from jpylyzer; None if it found none."""
     header = ElementTree.fromstring(findings).find("properties/jp2HeaderBox/imageHeaderBox")
     width, height = (header.findtext(name) for name in ("width", "height")) if header is not None else (None, None)
     return (int(width), int(height)) if width and height else None
 
 
 def histogrammed(delivery: Delivery, place: Place) -> list[Failure]:
-    """How many pixels of each page have each level of grey, or of each colour."""
+    """Count the pixels of each page by level of grey, or of each colour."""
     folder, failures = place.histograms / delivery.item, list[Failure]()
     pages = delivery.pages()
     place.keep_only(folder, (page + HISTOGRAM for page in pages))
@@ -59,13 +59,13 @@ def _counted(delivery: Delivery, page: str) -> dict[str, Any]:
 
 
 def _forget_the_file(found: ElementTree.Element) -> None:
-    """Take out its path and its time, so that a second run finds the same."""
+    """Remove the path and the time, so that a second run has the same result."""
     for info in found.findall("fileInfo"):
         found.remove(info)
 
 
 def _broken(found: ElementTree.Element) -> str:
-    """The tests that the page did not pass, or what stopped jpylyzer."""
+    """The tests that the page failed, or the error of jpylyzer."""
     tests = found.find("tests")
     names = [one.tag for one in (tests.iter() if tests is not None else ()) if one.text == "False"]
     return ", ".join(names) or found.findtext("statusInfo/failureMessage") or "no test is named"

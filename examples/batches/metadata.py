@@ -1,4 +1,4 @@
-"""Metadata_checked and Editions_relations_generated: what the METS of each page says."""
+"""Metadata_checked and Editions_relations_generated: from the METS of each page."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ CHECKER = "metadata-checker"
 
 
 def metadata_checked(delivery: Delivery, place: Place) -> list[Failure]:
-    """Each METS agrees with the page's place in the list, with its file, and with what jpylyzer found in it."""
+    """Check that each METS agrees with the page's place in the list, its file, and the results of jpylyzer."""
     failures = list[Failure]()
     for page in delivery.pages():
         name = page + METADATA
@@ -45,7 +45,7 @@ def _wrong(delivery: Delivery, place: Place, page: str, said: Page) -> Iterator[
 
 
 def editions_relations_generated(delivery: Delivery, place: Place) -> list[Failure]:
-    """Each edition, with its newspaper and its pages, in one file of the item."""
+    """Write each edition, with its newspaper and its pages, into one file of the item."""
     failures, editions = list[Failure](), dict[tuple[str, str, int], list[str]]()
     for page in delivery.pages():
         try:

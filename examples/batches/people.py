@@ -1,4 +1,4 @@
-"""Manual_QA_Flagged and Warning_Email_Sent: what a person has to look at, and a reminder of it."""
+"""Manual_QA_Flagged and Warning_Email_Sent: the pages that a curator has to check, and a reminder."""
 
 import json
 import smtplib
@@ -21,18 +21,18 @@ BLANK = 0.98
 """A page is flagged where one level has so great a share of its pixels, or where nearly all of them are dark."""
 DARK = 64
 SAMPLE = 10
-"""Besides, a person looks at each tenth page, from the first one on."""
+"""A curator also checks each tenth page, from the first one on."""
 CURATOR = "curator@library.example"
 SILENCE = 30.0
-"""Seconds without a sign of life, after which a mail server counts as away."""
+"""Seconds without an answer, after which a mail server counts as away."""
 
 
 class TooEarly(Exception):
-    """Nobody has to be reminded yet."""
+    """It is too early for a reminder."""
 
 
 def manual_qa_flagged(delivery: Delivery, place: Place) -> list[Failure]:
-    """Mark the pages that a person has to look at. A batch that is marked already keeps its date."""
+    """Mark the pages that a curator has to check. A batch that is marked already keeps its date."""
     failures, marked = list[Failure](), list[dict[str, str]]()
     for number, page in enumerate(delivery.pages()):
         try:
@@ -51,7 +51,7 @@ def manual_qa_flagged(delivery: Delivery, place: Place) -> list[Failure]:
 
 
 def warning_email_sent(delivery: Delivery, place: Place) -> list[Failure]:
-    """Remind the curator of a batch that nobody has approved for too long. Raises TooEarly before that.
+    """Remind the curator of a batch that has waited too long for approval. Raises TooEarly before that.
 
     The message's name follows from the batch and its date, so a second run puts no second message into the Maildir. A
     mail server may be given one twice where the run was killed between sending and its note; both have one Message-ID.
@@ -71,7 +71,7 @@ def warning_email_sent(delivery: Delivery, place: Place) -> list[Failure]:
 
 
 def _send(place: Place, name: str, message: EmailMessage) -> None:
-    """Raises OSError, as all errors of smtplib are: it is tried again."""
+    """Raises OSError, as are all errors of smtplib, so that the job tries again."""
     if (place.sent / name).exists():
         return
     server = urlsplit(f"//{place.smtp}")

@@ -27,7 +27,7 @@ PLACE = Place(
 
 
 def declare(stage: Stage) -> None:
-    """A disk that is away or full is an infrastructure error: the work is tried again, and nobody calls it a defect."""
+    """A disk that is away or full is an infrastructure error: the work is retried, and no defect is stored."""
 
     @components.declare(
         stage.component,

@@ -36,7 +36,7 @@ class Place:
 
     @property
     def characterised(self) -> Path:
-        """The findings of jpylyzer, for each page."""
+        """The results of jpylyzer, for each page."""
         return self.root / "jpylyzer"
 
     @property
@@ -45,7 +45,7 @@ class Place:
 
     @property
     def flagged(self) -> Path:
-        """The pages that a person has to look at."""
+        """The pages that a curator has to check."""
         return self.root / "manual-qa"
 
     @property
@@ -59,14 +59,14 @@ class Place:
 
     @property
     def sent(self) -> Path:
-        """An empty file for each reminder that the mail server has taken."""
+        """An empty file for each reminder that the mail server has accepted."""
         return self.root / "sent"
 
     def put(self, path: Path, body: bytes) -> None:
         files.put(path, body, self.check)
 
     def remove(self, path: Path) -> None:
-        """A file, or a folder with all that is in it. It may be gone already."""
+        """Remove a file, or a folder with its content, if it exists."""
         self.check()
         files.remove(path)
 

@@ -15,7 +15,7 @@ from .place import Place
 from .structure import structure_checked
 
 RECEIVED, APPROVED = "Data_Received", "Roundtrip_Approved"
-"""The first event comes with the delivery, the last one from a person."""
+"""The first event comes with the delivery, the last one from a curator."""
 
 
 @dataclass(frozen=True)
@@ -63,4 +63,4 @@ AFTERWARDS = (
         at_once=1,
     ),
 )
-"""Those that wait for the person."""
+"""The stages that wait for the curator."""

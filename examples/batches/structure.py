@@ -38,7 +38,7 @@ def _checksums(delivery: Delivery, manifest: dict[str, str], there: set[str]) ->
 
 
 def _names(delivery: Delivery, names: set[str]) -> Iterator[Failure]:
-    """A file that is missing counts as named: one defect gives one failure."""
+    """A missing file counts as correctly named, so that one defect gives one failure."""
     numbers: dict[int, set[str]] = {}
     for name in sorted(names):
         number = delivery.number(name)
@@ -60,7 +60,7 @@ def _names(delivery: Delivery, names: set[str]) -> Iterator[Failure]:
 
 
 def _archived(delivery: Delivery, place: Place, manifest: dict[str, str], there: set[str]) -> Iterator[Failure]:
-    """A delivery that was mended after it was archived has to be archived again."""
+    """A delivery that was repaired after it was archived has to be archived again."""
     for name in sorted(there & manifest.keys()):
         if delivery.number(name) is None:
             continue

@@ -1,1 +1,1 @@
-"""The dashboard inside another web application: FastAPI, Starlette, Django. Each file runs as `uvicorn FILE:app`."""
+"""The dashboard inside another web application: FastAPI, Starlette. Each file runs as `uvicorn FILE:app`."""

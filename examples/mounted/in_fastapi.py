@@ -5,9 +5,8 @@ Run it: COORDINATOR_URL=redis://localhost:6379/0 uvicorn examples.mounted.in_fas
 
 from fastapi import FastAPI, Request
 
-from coordinator import Coordinator
-from coordinator.author import Author
-from coordinator.dashboard import dashboard
+from coordinator import Author, Coordinator
+from coordinator.extending import dashboard
 
 USERS = {"sesame": Author("ulla"), "look": Author("vera", "viewer")}  # your session store
 

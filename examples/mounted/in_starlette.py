@@ -7,6 +7,6 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from coordinator import Coordinator
-from coordinator.dashboard import dashboard
+from coordinator.extending import dashboard
 
 app = Starlette(routes=[Mount("/coordinator", dashboard(Coordinator()))])

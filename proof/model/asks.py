@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
-from coordinator.jobs.request import JobRequest, RequestMaker
-from coordinator.settings import Settings
+from coordinator.core.jobs import uses as quotas
+from coordinator.core.jobs.options import JobDefaults, SubmitOptions, TaskDefault, Use
+from coordinator.core.jobs.request import JobRequest, RequestMaker
+from coordinator.core.settings import Settings
 from proof.model import record
 
 KINDS = ("shop\ncelery", "shop\nother")
@@ -34,9 +35,9 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "hurried from now": {"within": 30_000, "span": True},
     "skip": {"when_busy": "skip"},
     "defer": {"when_busy": "defer"},
-    "united": {"when_busy": "defer", "unite": ("x",)},
-    "united too": {"when_busy": "defer", "unite": ("y",)},
-    "all": {"when_busy": "defer", "unite": None},
+    "united": {"collect": {"how": "merge"}, "kwargs": {"what": ["x"]}},
+    "united too": {"collect": {"how": "merge"}, "kwargs": {"what": ["y"]}},
+    "all": {"collect": {"how": "merge"}, "kwargs": {"what": None}},
     "tell": {"tell": True},
     "child": {"child": True},
     "child that tells": {"child": True, "tell": True},
@@ -44,9 +45,15 @@ FLAVOURS: dict[str, dict[str, Any]] = {
     "fewer conflicts": {"conflicts": 19},
     "strange": {"task": "shop.other"},
     "moved": {"queue": "other"},
-    "alone": {"exclusive": True},
     "room": {"room": 1},
     "replace": {"when_busy": "replace"},
+    "flow": {"uses": {"t/a": 1}},
+    "flow of another": {"uses": {"t/b": 1}},
+    "flow of both": {"uses": {"t/a": 1, "u": 1}},
+    "much flow": {"uses": {"u": 2, "t/b": 1}},
+    "all flow": {"uses": {"t/b": "all"}},
+    "flow to the end": {"uses": {"t/a": Use(1, "end"), "t/b": 1}},
+    "alone": {"uses": {"t/a": 1, "u": 2}, "exclusive": True},
 }
 
 
@@ -55,12 +62,18 @@ class Ask:
 
     def __init__(self, name: str, keys: tuple[str, ...], priority: int, now: int, parent: str, **asked: Any) -> None:
         self.busy, self.room = asked.get("when_busy", "queue"), asked.get("room")
+        if "after" in asked:
+            self.busy, self.room = "queue", None
+            for name in ("when_busy", "room", "collect"):
+                asked.pop(name, None)
         if self.busy != "queue":
             asked.pop("later", None)
         self.queues = asked.get("steps") or (asked.get("queue", "celery"),)
         self.back = asked.get("back", ("celery",))
-        if self.queues[1:]:
-            asked.pop("unite", None)
+        if self.busy != "queue" or self.queues[1:] or not keys:
+            asked.pop("collect", None)
+        if self.busy != "queue" or "collect" in asked:
+            asked.pop("later", None)
         self.asked, self.name, self.keys, self.priority, self.now = asked, name, keys, priority, now
         made = self._request()
         extra: list[Any] = ["parent", parent] if asked.get("child") and parent else []
@@ -71,6 +84,7 @@ class Ask:
         self.args = (*made.step_args(), *extra)
         fields = dict(zip(made.fields[::2], made.fields[1::2], strict=True))
         self.job = self._job(str(fields.get("equal", "")), parent if extra[:1] == ["parent"] else "")
+        self.job.terms, self.job.calls = record.collected(made.when_busy, str(fields.get("calls", "")))
 
     def held(self, sorter: str, sort_key: str, asked: str, idle: int, longest: int, *file: str) -> tuple[Any, ...]:
         """The same as a sorter's order: `args` of the step sorter_add."""
@@ -80,6 +94,8 @@ class Ask:
     def _request(self) -> JobRequest:
         asked = self.asked
         signature = _signature(asked.get("task", "shop.work"), self.queues)
+        if "collect" in asked:
+            signature |= {"args": asked.get("args", ()), "kwargs": asked.get("kwargs", {})}
         if "within" in asked:
             signature["options"]["expires"] = self._asked_time("within")
         span = asked.get("span", False)
@@ -96,12 +112,12 @@ class Ask:
             rollback=_signature(asked["undo"], self.back) if "undo" in asked else None,
             on_failure="hold" if asked.get("hold") else "release",
             not_before=None if span else self._asked_time("later") if "later" in asked else None,
-            exclusive="exclusive" in asked,
             max_waiting=asked.get("room"),
-            merge_args={"what": asked["unite"]} if "unite" in asked else {},
+            exclusive=asked.get("exclusive", False),
+            collect=asked.get("collect"),
         )
         wanted |= asked.get("grab", {})
-        wanted |= {"needs": asked["needs"]} if "needs" in asked else {}
+        wanted |= {name: asked[name] for name in ("needs", "uses", "after", "on_failure_of") if name in asked}  # type: ignore[typeddict-item]
         target = JobDefaults(
             asked.get("app", "shop"), lambda step: TaskDefault("celery", result=bool(asked.get("tell")))
         )
@@ -127,12 +143,11 @@ class Ask:
         app, needs = asked.get("app", "shop"), asked.get("needs", ())
         places = tuple(record.Place("\n".join((app, queue, *needs)), task, limit) for queue in self.queues)
         back = self.back if "undo" in asked else ()
-        united = asked.get("unite", ())
         return record.Job(
             id=self.name,
             keys=self.keys,
+            uses=uses_of(asked.get("uses", {}), asked.get("exclusive", False)),
             priority=self.priority,
-            alone="exclusive" in asked,
             place=places[0],
             steps=places if self.queues[1:] else (),
             undo=tuple(record.Place(f"shop\n{queue}", asked["undo"], limit) for queue in back),
@@ -143,9 +158,16 @@ class Ask:
             expires=self._ms("within") if "within" in asked else None,
             not_before=self._ms("later") if "later" in asked else 0,
             coalesce=coalesce,
-            unite=None if united is None else frozenset(united),
+            after=_after(asked.get("after", ())),
+            policy=asked.get("on_failure_of", "fail"),
             **{name: asked[name] for name in AS_ASKED if name in asked},
         )
+
+
+def _after(after: Any) -> tuple[tuple[str, str], ...]:
+    """Arguments and causes; each line once."""
+    named = after.items() if isinstance(after, dict) else [("", cause) for cause in after]
+    return tuple(dict.fromkeys((argument, str(getattr(cause, "cause", cause))) for argument, cause in named))
 
 
 def _signature(task: str, queues: tuple[str, ...]) -> dict[str, Any]:
@@ -156,8 +178,16 @@ def _signature(task: str, queues: tuple[str, ...]) -> dict[str, Any]:
     return {"task": "celery.chain", "subtask_type": "chain", "args": (), "kwargs": {"tasks": tasks}, "options": {}}
 
 
-def lock(name: str, key: str, ttl: int) -> tuple[tuple[Any, ...], record.Job]:
+def uses_of(uses: Any, exclusive: bool = False) -> tuple[record.Use, ...]:
+    """As the model knows them."""
+    found = quotas.read_uses(uses) if uses else {}
+    units = {name: 0 if exclusive or use.units == "all" else use.units for name, use in found.items()}
+    return tuple(record.Use(name, units[name], use.until == "end") for name, use in found.items())
+
+
+def lock(name: str, key: str, ttl: int, uses: Any = "") -> tuple[tuple[Any, ...], record.Job]:
     """A lock in plain code: arguments of lock_take after `when_busy`, and the model's job."""
-    token = f"of {name}"
-    job = record.Job(id=name, keys=(key,), place=None, token=token, ttl=ttl, lifetime=LIFETIME)
-    return (token, ttl, LIFETIME), job
+    token, text = f"of {name}", quotas.text_of_uses(quotas.read_uses(uses)) if uses else ""
+    job = record.Job(id=name, keys=(key,) if key else (), place=None, token=token, ttl=ttl, lifetime=LIFETIME)
+    job.uses = uses_of(uses)
+    return (token, ttl, LIFETIME, text), job

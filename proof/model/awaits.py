@@ -46,7 +46,7 @@ class Awaits(Attempts):
 
     def child_ended(self, parent: str) -> int:
         job = self.jobs.get(parent)
-        if not job or job.state != "parked":
+        if not job or job.state != "parked" or job.event:
             return 0
         self.looks[parent] = 0
         return 1
@@ -72,7 +72,7 @@ class Awaits(Attempts):
 
     def unpark(self, name: str, last: str, outcome: str, delay: int) -> str:
         job = self.jobs.get(name)
-        if not job or job.state != "parked" or job.last != last:
+        if not job or job.state != "parked" or job.last != last or job.event:
             return ""
         self.look_again(job)
         job.handles = ""

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from kombu.utils.json import dumps
 
-from coordinator.author import act_of
-from coordinator.lanes.client import LaneClient
+from coordinator.core.author import act_of
+from coordinator.core.lanes.client import LaneClient
 from proof.model.clock import Clocked
+from proof.model.dependants import Wait, detail_of
 from proof.model.invariants import broken
 from proof.model.lanes import Node
 from proof.model.mirror import differences
@@ -78,6 +79,7 @@ class Beside(Stepping):
     def call(self, step: str, *args: Any, then: Any = ...) -> Any:
         """The reply, bytes made text. A repeated call replies the same, or `then`, and changes nothing."""
         answer = _text(self.store.step(step, *args))
+        self.model.end_step()
         self.turned |= step in TURNING and (step != "job_finish" or args[TOKEN] != "")
         if self.again:
             with self.unchanged(f"{step} asked again"):
@@ -105,6 +107,7 @@ class Beside(Stepping):
         return self.store.dump()
 
     def check(self) -> None:
+        self.model.end_step()
         dump = self.dump()
         for node in self.model.nodes.values():
             node.lapse = node.lapse if node.work else None
@@ -115,47 +118,52 @@ class Beside(Stepping):
         wrong = [*differences(self.model, dump), *broken(dump)]
         assert not wrong, "\n".join(wrong)
         for queue in dump.under("group").values():  # a job that is taken at once has no number there
-            self.model.ready.update(queue)
+            self.model.ready.scores.update(queue)
         counts = self.model.counted()
         assert self.lanes.counts() == counts
 
     def adopt_order(self, dump: Dump) -> None:
         """Looking for work that fits may turn ready lists round; nothing else changes their order."""
-        for kind, groups in self.model.queues.items():
-            turns = dump.held.get(f"ready:{kind}", [])
-            if sorted(turns) == sorted(groups):
-                self.model.queues[kind] = {group: groups[group] for group in turns}
+        ready = self.model.ready
+        for kind, groups in ready.lists.items():
+            places = dump.scores(f"ready:{kind}")
+            if places.keys() == groups.keys():
+                ready.places[kind] = places
             for group, queue in groups.items():
                 scores = dump.scores(f"group:{group}\n{kind}")
                 if list(scores) in [queue[i:] + queue[:i] for i in range(len(queue))]:
                     queue[:] = scores
-                    self.model.ready.update(scores)
+                    ready.scores.update(scores)
 
     # Takings
 
-    def taken(self, given: Any, token: str, node: str, runner: str, known: set[str]) -> None:
-        """What the model says to the answer of a taking by a node that knew these classes before."""
+    def taken(self, given: Any, token: str, node: str, runner: str, direct: bool) -> None:
+        """What the model says to the answer of a taking. `direct`: the step does not write down the last job that
+        became ready before it knows whether it takes that one: no node knows its class yet, if that is new.
+        """
         model = self.model
-        records, before = self.dump().records(), model.queued()
-        while dead := [name for name in model.queued() if self._passed_over(name, records)]:
-            model.pass_over(dead[0])
-        name = given[0] if given else None
-        late = {name for name in model.queued() if name not in before}
-        late.update(name for kind in {*model.queues} - known for queue in model.queues[kind].values() for name in queue)
-        job = model.take(model.nodes[node], runner, token, TTL, name, late)
+        model.before_claim()
+        known = model.nodes[node].classes - ({model.fresh} if direct else set())
+        name = given[0] if given and given[2:] else None  # else it is to come again
+        ready = {kind for kind in known if model.ready.places[kind]}
+        job = model.take_next(model.nodes[node], runner, token, TTL, [*self._in_turn(ready), *(known - ready)])
+        assert name == (job and job.id), f"{node} was given {name}, and should get {job and job.id}"
         if job:
             told = {"attempt": job.attempt, "losses": job.losses, "fence": job.fence}
             assert [int(given[at] or 0) for at in (4, 5, 6)] == list(told.values()), f"{given} should say {told}"
             assert given[2] == (job.place and job.place.task)
+            assert (given[8] or "") == job.calls_text(), f"{given[8]} should be {job.calls}"
             if token not in [taking.token for taking in self.takings]:
                 self.takings.append(Taking(job.id, token, node, runner))
 
-    def _passed_over(self, name: str, records: dict[str, dict[str, str]]) -> bool:
-        return self.model.stale(name) and records.get(name, {}).get("state") == "expired"
+    def _in_turn(self, kinds: set[str]) -> list[str]:
+        """As the clock has them: see proof/model/clock.py, and rules/claim.lua."""
+        sent = sorted(kinds, reverse=self.model.wall // 1000 % 2 == 1)
+        return [sent[(self.model.now + place) % len(sent)] for place in range(1, len(sent) + 1)]
 
     def _take(self, node: str, another: bool) -> None:
         """`another`: a worker of that name which is not the one that is known."""
-        self.again = self.again and not self.model.any_stale()
+        self.again = self.again and not self.model.any_late()
         runner, bell, token = self.new("r"), self.new("b"), self.new_token()
         known = self.model.nodes[node].incarnation
         rung = self.store.key("rung", node)
@@ -168,55 +176,64 @@ class Beside(Stepping):
             self.store.jump(0)  # what was read before counts no more
         else:
             self.requests.append(asked)
-            self.taken(given, token, node, runner, self.model.nodes[node].classes)
+            self.taken(given, token, node, runner, False)
+        self.model.end_step()
 
     def _finish(
-        self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool, ids: tuple[str, ...] = ()
-    ) -> None:
-        """`chain`: take the next with it. `ids`: the jobs for which it parks."""
+        self, taking: Taking, outcome: str, delay: int, bound: int | None, chain: bool, ids: tuple[str, ...] = (),
+        quota: str = "", wait: Wait | None = None,
+    ) -> None:  # fmt: skip
+        """`chain`: take the next with it. `ids`: the jobs for which it parks; `quota`: that it found exhausted; `wait`:
+        for the event for which it parks.
+        """
         model, job = self.model, self.model.jobs.get(taking.id)
-        self.again = self.again and not model.any_stale()
+        self.again = self.again and not model.any_late()
         most = "" if bound is None else bound
-        following: tuple[str, str, Any] = ("", "", "")
+        following: tuple[str, str, Any] = ("", quota, "")
         if outcome in ("succeeded", "step"):
             left = job.left if job and job.token == taking.token else ()
             outcome = "step" if left else "succeeded"
             following = (left[0].kind, left[0].task, left[0].limit) if left else ("", "", "")
         token = self.new_token() if chain else ""
         detail = dumps({"ids": ids}) if outcome == "parked" else '"detail"'
+        if wait:
+            detail, following = detail_of(wait)
         plain = job and job.token == taking.token and job.state == "running" and outcome == "succeeded"
+        plain = plain and "seldom" not in self.dump().records().get(taking.id, ())
         answer = self.call(
             "job_finish", taking.id, taking.token, outcome, detail, delay, most, *following,
             taking.node, taking.runner, token, TTL,
         )  # fmt: skip
         model.tell_after = 5_000
-        known = {*model.nodes[taking.node].classes}
-        verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound, ids)
+        verdict, state = model.finish(taking.id, taking.token, outcome, delay, bound, ids, quota, wait)
         if verdict == "deadlock":
             assert answer[0] == verdict, f"{taking.id} would wait for itself, by {ids}: {answer}"
             model.tell_after = 0
             return
         assert answer[:2] == [verdict, state], f"should be {verdict}, {state}, is {answer[:2]}"
-        entry = model.nodes[taking.node].work.get(taking.runner)
-        if token and verdict != "condemned":
-            ours = entry is not None and entry[0] == taking.token
-            if answer[2] or ours:
-                assert ours or plain, "a late request took a job for nobody"
-                self.taken(answer[2], token, taking.node, taking.runner, known)
-        else:
-            assert not answer[2]
-            if entry and entry[0] == taking.token:
-                del model.nodes[taking.node].work[taking.runner]
+        self._finished(taking, answer[2], "" if verdict == "condemned" else token, bool(plain))
         model.tell_after = 0
+        model.end_step()
+
+    def _finished(self, taking: Taking, given: Any, token: str, plain: bool) -> None:
+        """`token`: with which the runner takes the next job, "" = it takes none; `given`: that job."""
+        work = self.model.nodes[taking.node].work
+        entry = work.get(taking.runner)
+        ours = entry is not None and entry[0] == taking.token
+        if token and (ours or plain):
+            return self.taken(given, token, taking.node, taking.runner, True)
+        assert not given, "a late request took a job for nobody"
+        if not token and ours:
+            del work[taking.runner]
 
     def _cancel(self, name: str) -> None:
-        assert self.call("job_cancel", name, ACT) == self.model.cancel(name)
+        assert self.call("job_cancel", name, ACT, "") == self.model.cancel(name)
 
     def _sweep(self, gap: int = STEADY) -> None:
         expected = self.model.sweep(gap)
         self.again = self.again and not self.model.is_more_over()
         due = len(self.model.due_sorters())
-        answer = self.call("sweep", 0, gap, then=[1, [], [], due, 0])
+        answer = self.call("sweep", 0, gap, "", then=[1, [], [], due, 0])
         assert answer == [1, *expected, due, 0], f"should be {expected}, {due}, is {answer}"
 
     # Nodes
@@ -275,7 +292,7 @@ def _text(answer: Any) -> Any:
 def _quiet(step: str, answer: Any) -> Any:
     """Without overdue bells, and without what a repeated claim says more."""
     if step == "runner_take":
-        return answer and [str(part) for part in answer[:11]]
+        return (answer and answer[2:] and [str(part) for part in answer[:11]]) or None
     if step == "job_finish":
-        return [*answer[:2], answer[2] and [str(part) for part in answer[2][:11]]]
+        return [*answer[:2], _quiet("runner_take", answer[2])]
     return [answer[0], answer[2]] if step == "node_beat" else answer

@@ -1,8 +1,8 @@
 """The library on a clock of the test's own, its text changed in memory where a mutant asks for it.
 
 TIME, PTTL, PEXPIRE and SET … PX go by `<prefix>time` (ms), which stands still until `Clocked.jump`, forth or back; what
-ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is. SMEMBERS goes by
-it, too: each server has an order of its own, and a course is to be the same on all of them.
+ends by then is deleted there. Nothing waits, and nothing lapses by itself however slow the machine is. SMEMBERS and
+SINTER go by it, too: each server has an order of its own, and a course is to be the same on all of them.
 """
 
 import uuid
@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from coordinator.settings import Settings
-from coordinator.store.client import Store
-from coordinator.store.library import Library, assemble, text_of
-from coordinator.store.wire import Arg
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
+from coordinator.core.store.library import Library, assemble, text_of
+from coordinator.core.store.wire import Arg
 from proof.model.mutant import Mutant
 from proof.model.raw import Dump
 from proof.model.record import BEGINNING
@@ -34,7 +34,7 @@ local redis = (function()
     end
 """
 _SORTED = """
-    if command == 'SMEMBERS' then
+    if command == 'SMEMBERS' or command == 'SINTER' then
       local all, even = server().call(command, ...), math.floor(at / 1000) % 2 == 0
       table.sort(all, function(one, other) if even then return one < other end return other < one end)
       return all

@@ -61,7 +61,9 @@ class Collecting(Machine):
 
     def _add(self, about: tuple[Any, ...], *order: Any) -> None:
         name, keys, priority, flavour = about
-        wanted = {what: one for what, one in asks.FLAVOURS[flavour].items() if what not in ("when_busy", "room")}
+        wanted = {
+            what: one for what, one in asks.FLAVOURS[flavour].items() if what not in ("when_busy", "room", "collect")
+        }
         ask = asks.Ask(name, keys, priority, self.model.wall, "", **wanted)
         ask.job.sorter, ask.job.sort_key, ask.job.asked = order[:3]
         expected = self.model.add(ask.job, *order[3:])

@@ -1,7 +1,7 @@
 """Steps in a row that chance seldom brings together, each followed by the look at all that holds."""
 
 from proof.model.beside import Taking
-from proof.model.collecting import Collecting
+from proof.model.flowing import Flowing
 from proof.model.machine import BOTH, ENDS_OF_LINE, KEY, PICK, Machine, at_work
 from proof.model.record import Job
 from proof.model.steps import act
@@ -18,7 +18,7 @@ def free_lanes(machine: Machine) -> list[str]:
     return [key for key in KEY if not machine.model.busy((key,))]
 
 
-class Courses(Collecting):
+class Courses(Flowing):
     def _pass(self, ms: int) -> None:
         """Time in which workers live and nobody sweeps."""
         self.pass_time(ms)
@@ -37,7 +37,7 @@ class Courses(Collecting):
 
     @act(2, at_work, part="time", pick=PICK, lost=["", "taken again", "alive"], cancelled=BOTH)
     def outlive(self, pick: int, lost: str, cancelled: bool) -> None:
-        """It runs, was lost and runs again, or was not lost after all; its lifetime ends under a warden that renews."""
+        """It runs, was lost and runs again, or was not lost after all; its lifetime ends while it is renewed."""
         one = self.taking(pick)
         if lost == "taken again":
             one = self._lose_and_take(one)
@@ -115,7 +115,7 @@ class Courses(Collecting):
     def stop_what_was_released_and_is_wanted_again(self, pick: int, to: str) -> None:
         one = self.taking(pick)
         job = self.model.jobs.get(one.id)
-        if job and job.token == one.token and not job.over:
+        if job and job.keys and job.token == one.token and not job.over:
             self._release(job.keys[0], job.id)
             self.check()
             self._retry(job.id, to)
@@ -130,19 +130,4 @@ class Courses(Collecting):
             first, *_, other = self.some(found, pick).keys[:: -1 if last else 1]
             self.submit((other,), 5, 1, ["bare"], 0)
             self.check()
-            self.pause(first)
-
-    @act(2, at_work, part="limits", pick=PICK, limit=[2, 2, 3])
-    def renew_when_the_lock_is_anothers(self, pick: int, limit: int) -> None:
-        """Its lease lapses, the next of a lane with a limit is given its lock, then it says that it lives."""
-        one = self.taking(pick)
-        job = self.model.jobs.get(one.id)
-        if job:
-            self.set_limit(job.keys[0], limit)
-            self.check()
-            self.submit(job.keys[:1], 5, 1, ["bare"], 0)
-            self.check()
-            self._pass(PAST_LEASE)
-            self.take("one", 1)
-            self.check()
-        self._renew([one])
+            self.pause(first, "")

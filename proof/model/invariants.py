@@ -13,7 +13,7 @@ def broken(dump: Dump) -> Iterator[str]:
     """What does not hold, a sentence each."""
     yield from _crowded(dump)
     for name in dump.held:
-        if name.startswith(("lock:", "slot:", "turn:")) and name not in dump.fading:
+        if name.startswith(("lock:", "turn:")) and name not in dump.fading:
             yield f"{name} has no ttl"
     records = dump.records()
     for name, record in records.items():

@@ -1,9 +1,9 @@
 """Everything that can be called, in any order: a state machine that drives the steps and the plain model alike.
 
-The steps of runners, wardens and operators are here, those of sorters in collecting.py, rows of steps in courses.py,
-the rest in wholes.py. Left out are what only reads (counts, read after each step), and steps that touch no lane and no
-job: those of the beats' schedules and of the inbox, which stands on the broker. test_model.py names each, and sees that
-no other is.
+The steps of runners, supervisors and operators are here, those of sorters in collecting.py, rows of steps in
+courses.py, the rest in wholes.py. Left out are what only reads (counts, read after each step), and steps that touch no
+lane and no job: those of the beats' schedules and of the inbox, which stands on the broker. test_model.py names each,
+and sees that no other is.
 """
 
 from random import Random
@@ -79,7 +79,7 @@ class Machine(Beside):
 
     # Runners
 
-    @act(24, lambda machine: machine.model.queued(), 1, node=NODE, another=range(12))
+    @act(24, lambda machine: machine.model.ready.all(), 1, node=NODE, another=range(12))
     def take(self, node: str, another: int) -> None:
         self._take(node, another == 0)
 
@@ -111,7 +111,7 @@ class Machine(Beside):
         known = job and job.token == taking.token and not self.model.faded(job)
         assert self.call("job_progress", taking.id, taking.token, "1/2") == bool(known)
 
-    # Wardens
+    # Supervisors
 
     @act(6, at_work, 1, pick=PICK, how=["lost", "lost", "handed", "stopped", "timed_out"], delay=DELAY, condemned=BOTH)
     def lose(self, pick: int, how: str, delay: int, condemned: bool) -> None:
@@ -120,7 +120,7 @@ class Machine(Beside):
     def _lose(self, one: Taking, how: str, delay: int, condemned: bool) -> None:
         stopped = self._condemn(one) if condemned or how in ("handed", "stopped") else 0
         if how in ("handed", "stopped") and not stopped:
-            return  # as a warden: only what it has stopped for sure
+            return  # as a supervisor: only what it has stopped for sure
         if not condemned or delay:
             expected_state = self.model.lost(one.id, one.token, how, delay)
             assert self.call("job_lose", one.id, one.token, how, '"gone"', delay, then="") == expected_state
@@ -191,11 +191,6 @@ class Machine(Beside):
         answer = self.call("job_move", name, "" if priority is None else priority, to, ACT, asked)
         assert answer == list(expected)
 
-    @act(2, part="limits", key=KEY, limit=[0, 1, 1, 2, 2, 3])
-    def set_limit(self, key: str, limit: int) -> None:
-        expected = self.model.set_limit(key, limit)
-        assert self.call("lane_limit", key, limit, ACT, then=limit) == expected
-
     @act(part="operators", key=KEY, named=BOTH, pick=PICK)
     def release(self, key: str, named: bool, pick: int) -> None:
         first = next((job.id for job in self.model.line(key)), "")
@@ -205,9 +200,18 @@ class Machine(Beside):
         expected = self.model.release(key, holder)
         assert self.call("lane_release", key, ACT, holder, then="" if holder else ...) == expected
 
-    @act(part="operators", key=KEY)
-    def pause(self, key: str) -> None:
-        assert self.call("lane_pause", key, ACT, then=0) == self.model.pause(key)
+    @act(part="operators", key=KEY, until=["", "", "+5000", 5_000, -5_000])
+    def pause(self, key: str, until: str | int) -> None:
+        """`until`: a span, or so long from now by the wall clock."""
+        span = isinstance(until, str)
+        instant = int(until or 0) + (0 if span else self.model.wall)
+        expected = self.model.pause(key, self.model.own_clock(instant, span) if until else None)
+        assert self.call("lane_pause", key, until if span else instant, ACT, then=0) == expected
+
+    @act(part="operators", group=["g", "h", "h", ""], weight=["1", "3", "0.5"])
+    def weigh(self, group: str, weight: str) -> None:
+        expected = self.model.ready.weigh(group, float(weight))
+        assert float(self.call("weight_set", group, weight, ACT, then=weight)) == expected
 
     @act(part="operators", key=KEY)
     def resume(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""The plain model: an operator's hand, and wardens."""
+"""The plain model: an operator's hand, and supervisors."""
 
 from proof.model.lanes import Node
 from proof.model.record import Job
@@ -47,6 +47,10 @@ class Model(Sweeps):
             return ""
         if job.state == "retrying":
             self.put_back(job)
+        elif job.state == "held" and job.taken is None:
+            self._anew(job)
+            self.forget_causes(job)
+            self.goes_on(job)
         elif job.state == "held":
             self._anew(job)
             job.taken = self.now
@@ -58,14 +62,16 @@ class Model(Sweeps):
             self._anew(job)
             job.taken = job.expires = None
             job.token, job.last, job.condemned, job.offers = "", "", "", 0
+            job.lacked, job.apart = 0, False
             job.kept = 0
+            self.revived(job)
             self.enter(job, self.next_order(job.priority, to))
         return job.state
 
     def _anew(self, job: Job) -> None:
         """All attempts and losses are before it again; an order that was undone begins at its first step."""
-        if job.rollback == "done" and job.steps:
-            job.step, job.place = 0, job.steps[0]
+        if job.rollback == "done" and (first := job.home or (job.steps or (None,))[0]):
+            job.step, job.place = 0, first
         job.forgiven, job.losses, job.conflicts = job.attempt, 0, 0
         job.phase = job.stop = job.ends = job.rollback = ""
 
@@ -83,20 +89,16 @@ class Model(Sweeps):
         self.leave(job, "cancelled")
         return job.id
 
-    def pause(self, key: str) -> int:
-        if key in self.paused:
-            return 0
-        self.paused.add(key)
-        self._call_back(key)
-        return 1
-
-    def set_limit(self, key: str, limit: int) -> int:
-        before = self.limit(key)
-        self.limits[key] = limit
-        if limit < before:
+    def pause(self, key: str, till: int | None) -> int:
+        """`till`: by the installation's clock."""
+        known = key in self.paused
+        self.paused[key] = till
+        if not known:
+            for job in self.line(key)[:1]:
+                if job.state == "waiting":
+                    self.withdraw(job)
             self._call_back(key)
-        self.admit(key)
-        return before
+        return int(not known)
 
     def _call_back(self, key: str) -> None:
         """Who is ready and was never taken goes back to its place; others may be first in its lanes now."""
@@ -107,27 +109,30 @@ class Model(Sweeps):
                 for each in job.keys:
                     self.admit(each)
 
+    def flush_job(self, name: str) -> str:
+        job = self.job(name)
+        if job and job.state == "collecting":
+            self.enter(job, job.order)
+        return job.state if job else ""
+
     def move(self, name: str, priority: int | None, to: str, asked: str) -> tuple[str, int]:
         job = self.job(name)
         if job and job.move == asked:
             return job.state, 1
-        if not job or job.state not in ("waiting", "scheduled"):
+        if not job or job.state not in ("waiting", "scheduled", "blocked"):
             return (job.state, 0) if job else ("", 0)
+        self.withdraw(job)
         job.priority, job.move = job.priority if priority is None else priority, asked
         job.order = self.next_order(job.priority, to)
         if job.state == "waiting":
+            self.overtake(job)
             for key in job.keys:
                 self.admit(key)
+            if not job.keys:
+                self.admit_one(job)
         return job.state, 1
 
-    def resume(self, key: str) -> int:
-        if key not in self.paused:
-            return 0
-        self.paused.remove(key)
-        self.admit(key)
-        return 1
-
-    # Wardens
+    # Supervisors
 
     def renew(self, name: str, token: str, ttl: int) -> str:
         job = self.jobs.get(name)
@@ -137,6 +142,7 @@ class Model(Sweeps):
         if job.state == "ready":  # put back too early
             self.unqueue(job)
             job.losses -= 1
+            self.take_again(job)
             till = job.started + job.place.limit if job.place and job.place.limit else 0
             self.nodes[job.node].work[job.runner] = (token, till, name)
         if job.plain and job.taken is not None and job.taken + job.lifetime < self.now:
@@ -156,13 +162,10 @@ class Model(Sweeps):
         self._relock(job, job.token, job.ttl)
 
     def _relock(self, job: Job, token: str, ttl: int) -> None:
-        """Each lock is its own again; where another was given it meanwhile, another of that lane."""
-        slots = []
-        for key, slot in zip(job.keys, job.slots, strict=True):
-            taken = self.locks.get((key, slot), (token, 0))[0] != token
-            slots.append((self.free_slot(key) or self.beyond(key)) if taken else slot)
-            self.locks[key, slots[-1]] = (token, self.now + ttl)
-        job.slots = tuple(slots)
+        """Each lock is its own again, unless another was given it meanwhile."""
+        for key in job.keys:
+            if self.locks.get(key, (token, 0))[0] == token:
+                self.locks[key] = (token, self.now + ttl)
 
     def condemn(self, node: Node, runner: str, token: str, name: str) -> int:
         job = self.jobs.get(name)
@@ -214,6 +217,7 @@ class Model(Sweeps):
         if other != incarnation:
             node.work = {}
         node.incarnation, node.alive = incarnation, self.uptime + ttl
+        self.ready.part(name)
         self._open(node)
         return "registered"
 
@@ -236,5 +240,7 @@ class Model(Sweeps):
 
     def _open(self, node: Node) -> None:
         """It may be given what it serves, unless it ends, or an operator drains it."""
-        node.closed = node.ending or node.drained
+        node.closed, before = node.ending or node.drained, node.classes
         node.classes = set() if node.closed else {kind for kind in self.kinds if node.serves(kind)}
+        if node.classes != before:
+            self.ready.part(node.name)

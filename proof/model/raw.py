@@ -79,7 +79,7 @@ class Dump:
             if name.startswith("node:"):
                 found[name] = {field: value for field, value in held.items() if field != "turn"}
             if name.startswith(("ready:", "group:")):
-                queue = [one for one, _ in held] if name.startswith("group:") else held
+                queue = [one for one, _ in held]
                 first = queue.index(min(queue))
                 found[name] = queue[first:] + queue[:first]
         return found

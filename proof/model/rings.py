@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from proof.model.lanes import Lanes
+from proof.model.quotas import Bounds
 from proof.model.record import Job
 
 
@@ -19,7 +20,8 @@ def ring(lanes: Lanes, origin: str, about_to: tuple[str, ...] = ()) -> list[str]
     queue = [origin]
     for name in queue:
         if name not in waits:
-            waits[name] = _waits(lanes, lanes.jobs[name], about_to if name == origin else ())
+            parking = lanes.jobs[origin] if about_to else None
+            waits[name] = _waits(lanes, lanes.jobs[name], about_to if name == origin else (), parking)
             queue += [other for wait in waits[name] for other in wait.ids]
     stuck = set(waits)
     while free := [name for name in stuck if all(_met(wait, stuck) for wait in waits[name])]:
@@ -41,7 +43,9 @@ def _met(wait: Wait, stuck: set[str]) -> bool:
     return sum(one not in stuck for one in wait.ids) >= wait.need
 
 
-def _waits(lanes: Lanes, job: Job, about_to: tuple[str, ...]) -> list[Wait]:
+def _waits(lanes: Lanes, job: Job, about_to: tuple[str, ...], parking: Job | None) -> list[Wait]:
+    if job.state == "parked" and job.event:
+        return []
     if about_to or job.state == "parked":
         names = [lanes.alias.get(name, name) for name in about_to or job.waits_for]
         return [Wait(1, [name]) for name in names if name in lanes.jobs and not lanes.jobs[name].over]
@@ -49,19 +53,39 @@ def _waits(lanes: Lanes, job: Job, about_to: tuple[str, ...]) -> list[Wait]:
         return [Wait(1, [job.awaits[1]])] if job.awaits[1] in lanes.jobs else []
     if job.state == "held":
         return [Wait(1, [])]
-    if job.state not in ("waiting", "scheduled", "collected"):
+    if job.state not in ("waiting", "scheduled", "collected", "collecting", "blocked") and not job.lack:
         return []
-    return [wait for key in job.keys for wait in _before(lanes, job, key)]
+    lined = job.keys if job.state != "ready" else ()
+    causes = [Wait(1, [name]) for name in job.open if name in lanes.jobs] if job.state == "blocked" else []
+    return [*causes, *(wait for key in lined for wait in _before(lanes, job, key)), *_units(lanes, job, parking)]
+
+
+def _units(lanes: Lanes, job: Job, parking: Job | None) -> list[Wait]:
+    """Who holds it up; else as many users as have what it misses, if they have the most. `parking`: a job that is about
+    to park, and gives back what it does not keep until its end.
+    """
+    if not job.lack:
+        return []
+    quota = lanes.quota(job.lack)
+    if head := lanes.ahead(job, job.lack):
+        return [Wait(1, [head.id])]
+    (use,) = [use for use in job.uses if use.name == job.lack]
+    bounds = lanes.bounds(job.lack) or Bounds()
+    kept = {use.name for use in parking.uses if use.stays} if parking else set()
+    stay = {user: units for user, units in quota.users.items()
+            if not parking or user != parking.id or job.lack in kept}  # fmt: skip
+    used, alone = sum(stay.values()), quota.alone in stay
+    missing: float = used if use.all else used + use.units - bounds.most
+    missing, need = max(alone, missing), 0
+    for units in sorted(stay.values(), reverse=True):
+        if missing > 0:
+            missing, need = missing - units, need + 1
+    return [Wait(need, list(stay))] if need else []
 
 
 def _before(lanes: Lanes, job: Job, key: str) -> list[Wait]:
     line = lanes.line(key)
     started = [other.id for other in line if other.state != "waiting"]
     ahead = [other.id for other in line[: line.index(job)]] if job in line else started
-    limit = max(1, lanes.limit(key))
-    if limit == 1:
-        front = ahead[: max(1, len(started))]
-        return [Wait(1, [name]) for name in [*front, *ahead[len(front) :][-1:]]]
-    heavy = [] if job.alone else [name for name in ahead if lanes.jobs[name].alone]
-    need = len(ahead) if job.alone else len(ahead) - limit + 1
-    return [*([Wait(need, ahead)] if need > 0 else []), *(Wait(1, [name]) for name in heavy)]
+    front = ahead[: max(1, len(started))]
+    return [Wait(1, [name]) for name in [*front, *ahead[len(front) :][-1:]]]

@@ -24,7 +24,7 @@ class Stepping:
     """`again`: the calls of this step are made twice; `without`: parts that this course does not have."""
 
     again: bool
-    parts: tuple[str, ...] = ("locks", "nodes", "time", "operators", "limits", "sorters")
+    parts: tuple[str, ...] = ("locks", "nodes", "time", "operators", "sorters", "flow")
 
     def __init__(self) -> None:
         self.without: set[str] = set()

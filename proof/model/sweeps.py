@@ -1,6 +1,7 @@
 """The plain model: what the clock brings."""
 
 from proof.model.lanes import Node
+from proof.model.quotas import AT_SWEEP
 from proof.model.record import Job
 from proof.model.sorters import Sorters
 
@@ -18,17 +19,31 @@ class Sweeps(Sorters):
             self._start_due(by_wall)
         for by_wall in (False, True):
             self._expire(by_wall)
+        self._end_pauses()
+        self.time_out_waits()
+        self.tell_dependants()
+        self.look_at_due(AT_SWEEP)
+        self.audit()
+        self.go_on()
+        self.changed = True
         self.forget_coalesced()
-        self.kinds = {kind for kind in self.kinds if self.is_needed(kind)}
+        for kind in [kind for kind in self.kinds if not self.is_needed(kind)]:
+            self.kinds.remove(kind)
+            self.ready.forget(kind)
         self.end_rings()
         return lost, gone
 
+    def _end_pauses(self) -> None:
+        due = [(till, key) for key, till in self.paused.items() if till is not None and till <= self.now]
+        for _, key in sorted(due):
+            self.resume(key)
+
     def is_needed(self, kind: str) -> bool:
         """A class that no node serves now, and of which nothing is ready, is forgotten until a job needs it again."""
-        return bool(self.queues[kind]) or any(kind in node.classes for node in self.nodes.values())
+        return bool(self.ready.lists[kind]) or any(kind in node.classes for node in self.nodes.values())
 
     def _start_due(self, by_wall: bool) -> None:
-        waiting = [(job.due, job) for job in self.jobs.values() if job.state in ("retrying", "scheduled")]
+        waiting = [(job.due, job) for job in self.jobs.values() if job.state in ("retrying", "scheduled", "collecting")]
         now = self.wall if by_wall else self.now
         due = [(at, job.id) for at, job in waiting if at <= now and self.is_named(job) == by_wall]
         for _, name in sorted(due):

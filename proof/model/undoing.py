@@ -1,13 +1,15 @@
 """The plain model: an attempt is let go, parks, or belongs to a rollback."""
 
-from proof.model.lanes import Lanes
+from proof.model.dependants import Dependants
 from proof.model.record import Job
 
 
-class Undoing(Lanes):
+class Undoing(Dependants):
     def let_go(self, job: Job) -> None:
         """Nobody acts for it; its lane is kept."""
         self.unlock(job)
+        self.correct(job)
+        self.give_back(job)
         job.token, job.last, job.condemned = "", job.token or job.last, ""
 
     def park(self, job: Job) -> str:

@@ -1,7 +1,7 @@
 """The whole machine: what is parked and told, locks in plain code, nodes that come and go."""
 
 from proof.model import asks
-from proof.model.beside import ACT, TTL, Taking
+from proof.model.beside import ACT, Taking
 from proof.model.courses import Courses
 from proof.model.machine import BOTH, DELAY, KEY, NODE, PICK, Machine
 from proof.model.steps import act
@@ -77,14 +77,7 @@ class Whole(Courses):
 
     @act(3, part="locks", key=KEY, busy=["queue", "queue", "skip"], nested=range(2), pick=PICK)
     def lock(self, key: str, busy: str, nested: int, pick: int) -> None:
-        name = self.new("l")
-        fields, job = asks.lock(name, key, TTL)
-        self._submit(job, (name, key, busy, *fields), busy, holders=self._holders(pick) if nested else [])
-
-    def _holders(self, pick: int) -> list[tuple[str, str]]:
-        """A job at work, or a lock that is held, and seldom one that is over."""
-        names = [job.id for job in self.model.jobs.values() if job.state == "running" or pick % 9 == 0]
-        return [(name, self.model.jobs[name].token) for name in [self.some(names or ["nobody"], pick)] if names]
+        self._lock_for(key, busy, "", bool(nested), pick)
 
     @act(4, locked, 1, part="locks", pick=PICK, other=PICK)
     def await_job(self, pick: int, other: int) -> None:
@@ -150,7 +143,7 @@ class Whole(Courses):
             if killed:
                 self.model.note_loss(known, ["j1", "j2"])
             self.model.forget(known)
-        self.call("node_leave", node, incarnation, *(['["j2", "j1"]'] if killed else ()), then=0)
+        self.call("node_leave", node, incarnation, '["j2", "j1"]' if killed else "", then=0)
 
     @act(part="nodes", node=NODE, on=[False, False, True])
     def drain(self, node: str, on: bool) -> None:

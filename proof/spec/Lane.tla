@@ -1,5 +1,5 @@
 -------------------------------- MODULE Lane --------------------------------
-(* Lanes, claims, leases, fences, restarts and parked jobs, as coordinator/store/functions does them.
+(* Lanes, claims, leases, fences, restarts and parked jobs, as coordinator/core/store/functions does them.
 
    Redis runs one function at a time, so each action here that changes `store` is one function, or one case of it; its
    comment names the file. Three things act: clients submit, processes run bodies, and the sweep puts back what has
@@ -170,7 +170,7 @@ Die(p) ==
   /\ process[p] # None /\ Idle(p)
   /\ UNCHANGED <<store, kept, begins, clock, cell, last, least, claims, starts, losses>>
 
-\* The lease of the last claim has ended (steps/sweep.lua end_leases), or its warden saw the process die
+\* The lease of the last claim has ended (steps/sweep.lua end_leases), or its supervisor saw the process die
 \* (steps/runner.lua job_lose): settle.lose.
 LeaseEnds(j) ==
   /\ State(j) = "running"
@@ -220,7 +220,7 @@ Park(p) ==
   /\ Idle(p)
   /\ UNCHANGED <<kept, begins, clock, cell, last, least, claims, starts, losses>>
 
-\* The errands of any node see that the child has ended. Where Redis has lost the child's submit, and not the claim of
+\* Maintenance of any node sees that the child has ended. Where Redis has lost the child's submit, and not the claim of
 \* its parent, the parent waits until its time limit, and fails.
 Unpark(j) ==
   /\ State(j) = "parked" /\ State(ChildOf[j]) \in Over \cup {"unknown"}

@@ -1,1 +1,1 @@
-"""The specification of a lane in TLA+, and what TLC says of it."""
+"""The specifications of a lane and of a quota in TLA+, and what TLC says of them."""

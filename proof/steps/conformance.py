@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from proof.model.ready import Server
 from proof.steps.asked import Unknown
 from proof.steps.documents import Documents
 from proof.steps.player import Player
@@ -54,12 +55,13 @@ def hold(recording: Recording, prefix: str) -> Held:
     looks = {look.state: look for look in recording.looks if look.prefix == prefix}
     known: dict[str, Playing] = {"": PLAYED.get(prefix, Player)()}
     fences: dict[str, tuple[int, str]] = {}
+    remembered: dict[str, Server] = {}
     while ready := [parts for parts in servers if parts and parts[0][0].before in known]:
         for parts in ready:
             part = parts.popleft()
             held.branches += 1
             player = deepcopy(known[part[0].before])
-            player.fences = fences
+            player.fences, player.servers = fences, remembered
             for number, step in enumerate(part):
                 if not _play(step, player, held):
                     break

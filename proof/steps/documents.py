@@ -139,7 +139,7 @@ class Documents(Playing):
         self._let_in(name, member)
         if self._is_settled(doc):
             self._grant_grace(doc)
-        self.model.fence = max(self.model.fence, number)
+        self.model.fence, self.stored = max(self.model.fence, number), max(self.stored, number)
         self._publish()
         return 1
 
@@ -320,7 +320,7 @@ def _of_model(player: Documents) -> dict[str, dict[str, Any]]:
     }
     found = {part: {name: held for name, held in of.items() if held} for part, of in parts.items()}
     clock = f"{model.last} {model.now - player.wall} {model.noted} {model.away} {model.gap}"
-    return found | {"fence": {"": str(model.fence or "")}, "clock": {"": clock if player.wall else ""}}
+    return found | {"fence": {"": str(player.stored or "")}, "clock": {"": clock if player.wall else ""}}
 
 
 def _under_way(doc: Document, made: Version) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from json import loads
+from math import floor
 from typing import Any
 
 from proof.model.instances import Instances, told_alike
@@ -17,8 +18,9 @@ from proof.model.invariants import broken
 from proof.model.lanes import Node
 from proof.model.mirror import differences
 from proof.model.operators import Model
+from proof.model.quotas import Bounds
 from proof.model.raw import Dump
-from proof.model.record import Job
+from proof.model.record import Job, Place
 from proof.steps import asked
 from proof.steps.asked import Unknown
 from proof.steps.playing import Deviation, Playing
@@ -40,6 +42,7 @@ class Anything:
 
 ANY = Anything()
 OFFERED, EDGE = 30_000, 2  # ms until a trouble is offered again; and of doubt
+AHEAD, LEAD = 1_000, 6  # ms: functions/rules/alarm.lua
 KEPT, HELP, WAITS = 60_000, 4_000, 30_000  # ms: functions/steps/node.lua
 
 
@@ -54,8 +57,9 @@ class Nodes(dict[str, Node]):
 class Player(Playing):
     """`fields`: of each job, as its submit had them; `forgotten`: those whose time is over; `bells`: those that were
     answered; `instants`: of the steps, at which bells may have been rung; `void`: since when those of a node are for
-    nothing; `troubles`: when each is offered next, and whether it was before; `helpers`: which nodes do errands, until
-    when; `waits`: since when jobs have waited at each beat.
+    nothing; `troubles`: when each is offered next, and whether it was before; `helpers`: which nodes do maintenance,
+    until when; `waits`: since when jobs have waited at each beat; `outboxes`: the jobs that were submitted of each, and
+    whose rows may still be there.
     """
 
     def __init__(self) -> None:
@@ -75,6 +79,7 @@ class Player(Playing):
         self.helpers: dict[str, int] = {}
         self.waits: int | None = None
         self.swept = 0
+        self.outboxes: dict[str, set[str]] = defaultdict(set)
 
     def _go_to(self, step: Step) -> None:
         over = {name for name, job in self.model.jobs.items() if job.over}
@@ -83,12 +88,22 @@ class Player(Playing):
 
     def _reply_of(self, handler: Callable[..., Any], args: list[str]) -> Any:
         self.schedules.now, self.schedules.wall = self.model.now, self.model.wall
+        self.schedules.state_of = self._state_of
         self.instants.add(self.model.now)
         before = {name: (job.state, job.rollback) for name, job in self.model.jobs.items() if not job.over}
         faults = self.model.counts["faults"]
         reply = handler(*args)
+        self.model.end_step()
+        self._note_alarm()
         self._note_troubles(before, self.model.counts["faults"] > faults)
         return reply
+
+    def _note_alarm(self) -> None:
+        """A node may be woken at that instant for the first quota that is due."""
+        now = self.model.now * 1000 + self.model.micros
+        alarm = self.model.ready.server.alarm
+        if alarm is not None and (left := (alarm - now) / 1000) <= AHEAD:
+            self.instants.add(self.model.now + max(0, floor(left - LEAD)))
 
     def differences(self, look: Look) -> list[str]:
         """What Redis forgets just then is left out: its own clock of a step may be a millisecond off."""
@@ -107,7 +122,7 @@ class Player(Playing):
     # Clients
 
     def job_submit(self, name: str, keys: str, busy: str, priority: str, start: str, room: str, *words: str) -> Any:
-        job, fields = asked.job(name, keys, priority, start, words)
+        job, fields = asked.job(name, keys, busy, priority, start, words)
         if "grab" in fields or name in self.revoked:
             raise Unknown("a job with an instance" if "grab" in fields else "a job that was revoked before")
         if name not in self.model.jobs and name not in self.model.alias:
@@ -127,8 +142,14 @@ class Player(Playing):
     def job_retry(self, name: str, act: str, to: str) -> Any:
         return self.model.retry(name, to)
 
+    def job_flush(self, name: str, act: str) -> Any:
+        return self.model.flush_job(name)
+
     def job_move(self, name: str, priority: str, to: str, act: str, token: str) -> Any:
         return list(self.model.move(name, int(priority) if priority else None, to, token))
+
+    def event_set(self, name: str, value: str, keep: str, act: str) -> Any:
+        return list(self.model.set_event(name, value, int(keep)))
 
     def job_await(self, other: str, *holders: str) -> Any:
         return "" if self.model.await_job(other, _twos(holders)) else ANY
@@ -142,7 +163,7 @@ class Player(Playing):
     def ready_read(self, after: str, most: str) -> Any:
         kinds: dict[tuple[str, str], int] = defaultdict(int)
         for job in self.model.jobs.values():
-            if job.state == "ready" and job.place:
+            if job.state == "ready" and job.place and not job.lack:
                 kinds[job.place.task, job.place.kind] += 1
         if after:
             raise Unknown("a second page of ready jobs")
@@ -180,37 +201,48 @@ class Player(Playing):
             return None
         born = bell.partition("-")[0]
         rung = int(born) if born.isdecimal() else 0  # else: rubbish
-        if self.told is None and (rung not in self.instants or rung <= self.void.get(node, 0)):
+        if self.told is None and (rung not in self.instants or rung < self.void.get(node, 0)):
             return None
-        return self._taken(known, runner, token, int(ttl), {*self.model.queued()}, {*known.classes})
+        return self._taken(known, runner, token, int(ttl), {*self.model.ready.all()}, {*known.classes})
 
     def _taken(self, node: Node, runner: str, token: str, ttl: int, queued: set[str], classes: set[str]) -> Any:
         """A job that the model may give, too; `queued`, `classes`: what was ready, and what the node knew, before."""
         model, given = self.model, self.told_job
-        while dead := self._passed_over(node, given):
-            model.pass_over(dead)
-        late = {name for name in model.queued() if name not in queued}
-        new = [model.queues[kind] for kind in {*model.queues} - classes]
-        late.update(name for groups in new for group in groups.values() for name in group)
-        try:
-            job = model.take(node, runner, token, ttl, given, late)
-        except (AssertionError, KeyError) as error:
-            raise Deviation(f"{node.name} takes {given}: {error}") from error
-        return self._claimed(job) if job else None
+        model.before_claim()
+        job = model.jobs.get(given or "")
+        late = {name for name in model.ready.all() if name not in queued}
+        late.update(model.ready.all({*model.ready.lists} - classes))
+        for kind in node.classes if given is None else {job.place.kind} & node.classes if job and job.place else ():
+            name = model.next_of(node, kind)
+            if name == given or (given is None and name in late):
+                continue
+            raise Deviation(f"{node.name} takes {given}, and {name} is before it")
+        if given is None:
+            node.work.pop(runner, None)
+            return self._to_wait()
+        if not job or not job.place or job.place.kind not in node.classes:
+            raise Deviation(f"{node.name} takes {given}, which is none of its jobs")
+        kinds, kind = sorted(node.classes), job.place.kind
+        model.ready.order(node.name, kinds)
+        idle = [kind for kind in kinds if not model.ready.places[kind]] if kinds[1:] else []
+        job = model.take(node, runner, token, ttl, given, beside=len(kinds) > 1)
+        model.ready.take_along(kind, idle)
+        return self._claimed(job)
 
-    def _passed_over(self, node: Node, given: str | None) -> str | None:
-        """One whose time to start is over, in front of the one that was given."""
-        for kind in node.classes:
-            name = self.model.next_of(node, kind)
-            if name and name != given and self.model.stale(name):
-                return name
-        return None
+    def _to_wait(self) -> Any:
+        """Nothing; or µs and the wake-up with which the runner comes again, since a quota lets its queue go on soon."""
+        told = self._told_claim()
+        soon = self.model.ready.server.alarm is not None or self.model.due
+        return told if told and not told[2:] and soon else None
 
     @property
     def told_job(self) -> str | None:
         """The job that was given, by the reply to a claim or to the end of one."""
-        claim = self.told[2] if self.told and self.told[0] in ("accepted", "shared", "lost") else self.told
-        return str(claim[0]) if claim else None
+        claim = self._told_claim()
+        return str(claim[0]) if claim and claim[2:] else None
+
+    def _told_claim(self) -> Any:
+        return self.told[2] if self.told and self.told[0] in ("accepted", "shared", "lost") else self.told
 
     def _claimed(self, job: Job) -> list[Any]:
         place, fields = job.place, self.fields[job.id]
@@ -220,7 +252,7 @@ class Player(Playing):
         alike = [number in (str(ours), ours) for number, ours in zip(told[7].split(), limits, strict=True)]
         return [
             job.id, "\n".join(job.keys), place.task, fields["spec"], job.attempt, job.losses or Either(None, "0"),
-            job.fence, told[7] if all(alike) else limits, ANY, place.kind, ANY, ANY, ANY,
+            job.fence, told[7] if all(alike) else limits, job.calls_text() or None, place.kind, ANY, ANY, ANY,
         ]  # fmt: skip
 
     def job_finish(
@@ -232,10 +264,11 @@ class Player(Playing):
         model, job, known = self.model, self.model.jobs.get(name), self.model.nodes[node]
         plain = bool(job and job.token == token and job.state == "running" and outcome == "succeeded")
         self._is_next(job, token, outcome, (kind, task, limit))
-        queued, classes = {*model.queued()}, {*known.classes}
+        wait = asked.wait(detail, Place(kind, task, int(limit))) if outcome == "awaits" else None
+        queued, classes = {*model.ready.all()}, {*known.classes}
         ids = _ids(detail) if outcome == "parked" else ()
         model.tell_after = 5_000
-        verdict, state = model.finish(name, token, outcome, int(delay), int(most) if most else None, ids)
+        verdict, state = model.finish(name, token, outcome, int(delay), int(most) if most else None, ids, task, wait)
         model.tell_after = 0
         if verdict == "deadlock":
             return [verdict, ANY, None]
@@ -259,7 +292,7 @@ class Player(Playing):
             if (place.kind, place.task, str(place.limit)) != named:
                 raise Unknown(f"a next step {named} where {place} was asked for")
 
-    # Wardens
+    # Supervisors
 
     def job_lose(self, name: str, token: str, how: str, detail: str, delay: str = "") -> Any:
         return self.model.lost(name, token, how, int(delay or 0))
@@ -354,9 +387,11 @@ class Player(Playing):
 
     # Locks in plain code, and grabs
 
-    def lock_take(self, name: str, key: str, busy: str, token: str, ttl: str, lifetime: str, *words: str) -> Any:
+    def lock_take(
+        self, name: str, key: str, busy: str, token: str, ttl: str, lifetime: str, uses: str, *words: str
+    ) -> Any:
         holders = _twos(words)
-        answer = self.model.submit(job := asked.lock(name, key, token, ttl, lifetime), busy)
+        answer = self.model.submit(job := asked.lock(name, key, token, ttl, lifetime, uses), busy)
         if answer.outcome == "queued" and holders and not self.model.nest(job, holders):
             return ["deadlock", -1, ANY, ""]
         return list(answer)
@@ -405,11 +440,42 @@ class Player(Playing):
 
     # Operators
 
-    def lane_limit(self, key: str, limit: str, act: str) -> Any:
-        return self.model.set_limit(key, int(limit))
+    def lane_pause(self, key: str, until: str, act: str) -> Any:
+        return self.model.pause(key, self.model.own_clock(*asked.instant(until)) if until else None)
 
-    def lane_pause(self, key: str, act: str) -> Any:
-        return self.model.pause(key)
+    def quota_declare(self, name: str, prefix: str, *words: str) -> Any:
+        return self.model.declare(name, prefix == "1", asked.bounds(*words[:4]))
+
+    def quota_drop(self, name: str, prefix: str, act: str) -> Any:
+        return self.model.drop_quota(name, prefix == "1")
+
+    def quota_cool(self, name: str, until: str, act: str) -> Any:
+        instant, span = asked.instant(until or "0")
+        return self.model.cool(name, (span, instant + (self.model.now if span else 0)) if until else None)
+
+    def quotas_read(self, *names: str) -> Any:
+        return [self._shown(name) for name in names]
+
+    def _shown(self, name: str) -> list[Any]:
+        model, quota = self.model, self.model.quota(name)
+        bounds = ["" if one is None else one for one in model.bounds(name) or Bounds()]
+        declared = [ANY, None if quota.bounds or not model.bounds(name) else ANY]
+        counts = [quota.used, len(quota.users), len(model.queue(name))]
+        return [*bounds, *declared, *counts, ANY, model.cooling(name), ANY]
+
+    def quota_queue(self, name: str, most: str) -> Any:
+        return [part for job in self.model.queue(name)[: int(most)] for part in (job.id, ANY)]
+
+    def quota_place(self, name: str, job_id: str) -> Any:
+        model, job = self.model, self.model.jobs.get(job_id)
+        if job is None or job.lack != name:
+            return [0, "", []]
+        ahead, alike = model.ahead(job, name), model.alike(job, name)
+        return [model.queue(name).index(job), ahead.id if ahead else "", [one.id for one in alike]]
+
+    def weight_set(self, group: str, weight: str, act: str) -> Any:
+        before = self.model.ready.weigh(group, float(weight))
+        return self.told if float(self.told) == before else f"{before:g}"
 
     def lane_resume(self, key: str, act: str) -> Any:
         return self.model.resume(key)
@@ -433,12 +499,12 @@ class Player(Playing):
         ending = fields["ending"] == "1" if "ending" in fields else node.ending
         if model.beat(name, incarnation, int(ttl), ending) == "unknown":
             return ["unknown", [], -1, 0, 0, 0, 0]
-        if not any(model.queues[kind] for kind in node.classes):
+        if not any(model.ready.lists[kind] for kind in node.classes):
             self.void[name] = model.now  # its bells that are due are for nothing
         return ["alive", ANY, ANY, self._due(name), len(node.work), model.now - self.swept, model.now]
 
     def _due(self, node: str) -> Any:
-        """Is the node to do errands? One that was told of a trouble takes it away, and one that looks at what waits
+        """Is the node to do maintenance? One that was told of a trouble takes it away, and one that looks at what waits
         notes it, which no step tells.
         """
         now, waits = self.model.now, self._waits()
@@ -459,7 +525,8 @@ class Player(Playing):
         model = self.model
         waiting = (job for job in model.jobs.values() if not job.over)
         if not model.paused and not any(
-            job.state == "ready" or any(len(model.line(key)) > 1 for key in job.keys) for job in waiting
+            (job.state == "ready" and not job.lack) or any(len(model.line(key)) > 1 for key in job.keys)
+            for job in waiting
         ):
             self.waits = None
             return False
@@ -485,7 +552,7 @@ class Player(Playing):
         self, name: str, keys: str, sorter: str, sort_key: str, idle: str, longest: str, token: str, priority: str,
         start: str, path: str, identity: str, act: str, *words: str,
     ) -> Any:  # fmt: skip
-        job, fields = asked.job(name, keys, priority, start, words)
+        job, fields = asked.job(name, keys, "queue", priority, start, words)
         if name not in self.model.jobs and name not in self.model.alias:
             self.fields[name] = fields
         job.sorter, job.sort_key, job.asked = sorter, sort_key, token
@@ -499,6 +566,35 @@ class Player(Playing):
 
     def sorter_forget(self, sorter: str, *words: str) -> Any:
         return self.model.forget_files(sorter, asked.pairs(words))
+
+    # Outboxes
+
+    def outbox_submit(self, key: str, token: str, *words: str) -> Any:
+        if self.model.locks.get(key, ("", 0))[0] != token:
+            return None
+        replies, sent, closed, left = [], self.outboxes[key], set[str](), list(words)
+        while left:
+            size = int(left.pop(0))
+            row, left = left[:size], left[size:]
+            keys = {*row[1].split("\n")} - {""}
+            if row[0] in sent:
+                reply = ["duplicate", -1, row[0], ""]
+            elif closed & keys:
+                reply = ["behind", -1, row[0], ""]
+            else:
+                reply = self.job_submit(*row)
+            if reply[0] in ("behind", "full", "undeclared", "too_many"):
+                closed |= keys
+            else:
+                sent.add(row[0])
+            replies.append(reply)
+        return replies
+
+    def outbox_forget(self, key: str, token: str, *names: str) -> Any:
+        if self.model.locks.get(key, ("", 0))[0] != token:
+            return 0
+        self.outboxes[key].difference_update(names)
+        return 1
 
     # Schedules
 
@@ -525,6 +621,26 @@ class Player(Playing):
 
     def tick_done(self, name: str, instant: str, token: str, *about: str) -> Any:
         return self.schedules.done(name, instant, token)
+
+    # Backfills
+
+    def entry_backfill(
+        self, name: str, at_once: str, reverse: str, since: str, till: str, act: str, *instants: str
+    ) -> Any:  # fmt: skip
+        return self.schedules.fill(name, at_once, reverse == "1", list(instants))
+
+    def backfill_look(self, name: str, room: str) -> Any:
+        return self.schedules.look(name, int(room))
+
+    def backfill_take(self, name: str, hash: str, ending: str, room: str, *job: str) -> Any:
+        return self.schedules.put_in_line(name, hash, ending, int(room), lambda: self.job_submit(*job))
+
+    def backfill_fail(self, name: str, hash: str, why: str) -> Any:
+        return self.schedules.give_up(name, hash)
+
+    def _state_of(self, name: str) -> str:
+        job = self.model.jobs.get(name)
+        return "" if job is None else job.state if job.over else "in_line"
 
 
 class Either:

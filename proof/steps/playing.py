@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proof.model.lanes import Lanes
+from proof.model.ready import Server
 from proof.steps.asked import Unknown
 from proof.steps.recording import Look, Step
 
@@ -17,7 +18,8 @@ class Deviation(Exception):
 class Playing:
     """One installation, from an empty store on. A handler has the name of the step, gets its arguments, and returns the
     reply. `model` has the clocks and the fences; `told`: the recorded reply; `fences`: what each life of the library
-    remembers, whatever becomes of the keys: its last fence, and as whose master it gave that.
+    remembers, whatever becomes of the keys: its last fence, and as whose master it gave that; `servers`: the rest of
+    that; `stored`: the last fence that the keys have.
     """
 
     def __init__(self, model: Lanes) -> None:
@@ -26,6 +28,8 @@ class Playing:
         self.life = ""
         self.wall = 0
         self.fences: dict[str, tuple[int, str]] = {}
+        self.servers: dict[str, Server] = {}
+        self.stored = 0
 
     def play(self, step: Step) -> None:
         """Raises Deviation, or Unknown if the model has no such step."""
@@ -39,6 +43,7 @@ class Playing:
         expected = _text(self._reply_of(handler, step.args))
         if self.model.fence != last:
             self.fences[self.life] = self.model.fence, self.fences.get(self.life, (0, ""))[1]
+            self.stored = self.model.fence
         if expected != self.told:
             raise Deviation(f"it should answer {expected}, and answers {self.told}")
 
@@ -50,14 +55,18 @@ class Playing:
         model = self.model
         self.told = step.reply
         fence, term = self.fences.get(step.life, (0, ""))
+        model.ready.server = self.servers.setdefault(step.life, Server())
         if step.life != self.life:
             self.life, model.begins, model.fence = step.life, not fence, max(fence, model.fence)
         for told in step.outside:  # read where another server may have given fences
             if told.startswith("master_replid") and told != term:
                 model.begins = True
                 self.fences[step.life] = fence, told
-        model.wall = step.begun // 1000
+                model.ready.server.noted = False
+        since, model.wall = max(0, step.begun // 1000 - self.wall) if self.wall else 0, step.begun // 1000
+        model.now += since  # a key is gone once its time is over, whether the step looks at a clock or not
         model.lapse()
+        model.now -= since
         if step.time is None:
             return
         at, model.micros = divmod(step.time, 1000)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import redis
 
-from coordinator.store import library
+from coordinator.core.store import library
 from proof.model.raw import READ, text_of
 
 HERE = Path(__file__).parent

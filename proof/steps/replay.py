@@ -9,15 +9,16 @@ from typing import Any
 
 import redis
 
-from coordinator.store.library import assemble
+from coordinator.core.store.library import assemble
 from proof.model.clock import AGAIN, go_to
 from proof.model.raw import Dump, text_of
 from proof.steps.recording import Look, Recording, Step
+from tasks.documents.library import DECLARED
 from tasks.documents.library import text_of as text
 from tests.harness.functions import RULES, STEPS
 
-# What belongs to the clock that is set by hand; and what no step wrote, or not all of it: notes of errands and readers,
-# and what authors, waiters and nodes take from their lists.
+# What belongs to the clock that is set by hand; and what no step wrote, or not all of it: notes of maintenance and
+# readers, and what authors, waiters and nodes take from their lists.
 _APART = (
     "answer:", "ends", "time", "told", "silence", "deaths:", "declared", "inboxes", "looked", "errands:", "troubles:",
     "turn:", "wakes:", "whereabouts",
@@ -48,7 +49,7 @@ class Again:
         self._client, self._prefix = client, prefix
         self._life = ""
         self._offered: set[str] = set()
-        self._library = assemble(text, AGAIN, rules=RULES, steps=STEPS)
+        self._library = assemble(text, AGAIN, rules=RULES, steps=STEPS, declared=DECLARED)
 
     def do(self, step: Step) -> str:
         """How its answer differs, "" = not at all."""
@@ -79,7 +80,7 @@ class Again:
         return f"answers {reply}, and answered {step.reply}"
 
     def _remove_troubles(self, step: Step) -> None:
-        """Errands take away what they have told of; no step does."""
+        """Maintenance takes away what it has reported; no step does."""
         told = self._offered - {step.reply}
         if told:
             self._client.zrem(self._prefix + "troubles:" + step.args[0], *told)
@@ -129,7 +130,7 @@ def _form(name: str, told: Any) -> Any:
         told = [*told[:2], *sorted(told[2:])]
     if name == "document_report":  # members, as a set has them
         told = [*told[:5], sorted(told[5])]
-    if name == "node_beat":  # whether errands are due depends on the troubles that they took away
+    if name == "node_beat":  # whether maintenance is due depends on the troubles that it took away
         told = [*told[:3], *told[4:]]
     return _canonical(told)
 

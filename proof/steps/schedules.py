@@ -1,13 +1,13 @@
 """The plain model of schedules: beats agree on the entries of a source, and send each instant of an entry once.
 
-Nothing here is what operators do with entries: no seed has that.
+Of what operators do with entries, only backfills are here, and no stop of one: no seed has the others.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from proof.steps.asked import Unknown
@@ -29,6 +29,28 @@ class Tick:
     till: int = 0
 
 
+FILLED = ["to_come", "in_line", "succeeded", "failed", "cancelled", "expired", "rolled_back", "double_fault"]
+
+
+@dataclass
+class Fill:
+    """The backfill of an entry. `known`: the state of each instant and its ms, by the end of its id."""
+
+    at_once: str = ""
+    reverse: bool = False
+    open: bool = False
+    known: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def number(self, state: str) -> int:
+        return sum(one == state for one, _ in self.known.values())
+
+    def set(self, ending: str, state: str) -> None:
+        self.known[ending] = state, self.known[ending][1]
+
+    def look_after(self) -> None:
+        self.open = self.number("to_come") + self.number("in_line") > 0
+
+
 @dataclass
 class Source:
     """`seen`: when a beat said last that `version` is the current one; `waits`: a version that may follow it."""
@@ -47,9 +69,12 @@ class Schedules:
         self.sources: dict[str, Source] = defaultdict(Source)
         self.texts: dict[str, str] = {}
         self.changes: list[str] = []
+        self.fills: dict[str, Fill] = {}
+        self.state_of: Callable[[str], str] = lambda job: ""  # of a job; in_line: it is not over; "": it has no record
 
     def _news(self) -> list[Any]:
-        return ["0", str(len(self.changes)), []]
+        backfills = [part for name, fill in self.fills.items() if fill.open for part in (name, fill.at_once)]
+        return ["0", str(len(self.changes)), [], backfills]
 
     def put(self, name: str, text: str, hash: str) -> list[Any]:
         tick = self.ticks.get(name)
@@ -72,6 +97,8 @@ class Schedules:
             return [0]
         del self.texts[name]
         del self.ticks[name]
+        if name in self.fills:
+            self.fills[name].open = False
         self.changes.append(name)
         return [1]
 
@@ -156,3 +183,68 @@ class Schedules:
             return 0
         tick.unsent = ""
         return 1
+
+    def fill(self, name: str, at_once: str, reverse: bool, instants: list[str]) -> list[int]:
+        """Backfill instants: the end of the id and ms of each, in turns."""
+        tick = self.ticks.get(name)
+        if not tick:
+            return [-1]
+        fill = self._fill(name)
+        fill.at_once, fill.reverse = at_once, reverse
+        found, new, beats = list[str](), 0, 0
+        for ending, ms in zip(instants[::2], instants[1::2], strict=True):
+            if ending not in fill.known:
+                if int(ms) > tick.last or ms == tick.unsent:
+                    beats += 1
+                    continue
+                state = self.state_of(f"{name}@{ending}")
+                new += not state
+                fill.known[ending] = state or "to_come", int(ms)
+            found.append(fill.known[ending][0])
+        fill.look_after()
+        return [1, new, *map(found.count, FILLED), beats]
+
+    def look(self, name: str, room: int) -> list[str]:
+        fill = self._fill(name)
+        if not fill.open:
+            return []
+        for ending in [ending for ending, (state, _) in fill.known.items() if state == "in_line"]:
+            fill.set(ending, self.state_of(f"{name}@{ending}") or "to_come")
+        fill.look_after()
+        free = room - fill.number("in_line")
+        coming = sorted((ms, ending) for ending, (state, ms) in fill.known.items() if state == "to_come")
+        chosen = coming[:: -1 if fill.reverse else 1][: max(0, free)]
+        return [part for ms, ending in chosen for part in (ending, str(ms))]
+
+    def put_in_line(
+        self, name: str, hash: str, ending: str, room: int, submit: Callable[[], list[Any]]
+    ) -> list[str]:  # fmt: skip
+        """`submit`: puts its job in line, and answers as that step."""
+        tick, fill, job = self.ticks.get(name), self._fill(name), f"{name}@{ending}"
+        if not tick or tick.hash != hash:
+            return ["stale", ""]
+        if not fill.open or fill.known.get(ending, ("",))[0] != "to_come":
+            return ["over", ""]
+        if fill.number("in_line") >= room:
+            return ["full", ""]
+        if self.state_of(job) == "cancelled":
+            raise Unknown("a job that a stop took out of line")
+        outcome, place, other, *_ = submit()
+        if outcome in ("undeclared", "too_many"):
+            return ["refused", f"{other}\n{place}"]
+        fill.set(ending, self.state_of(job) or "succeeded")
+        return [outcome, ""]
+
+    def give_up(self, name: str, hash: str) -> int:
+        tick, fill = self.ticks.get(name), self._fill(name)
+        was = bool(tick and tick.hash == hash and fill.open)
+        fill.open = fill.open and not was
+        return int(was)
+
+    def _fill(self, name: str) -> Fill:
+        """With the ends of its jobs since the last step."""
+        fill = self.fills.setdefault(name, Fill())
+        for ending, (state, _) in list(fill.known.items()):
+            if state != "to_come" and (end := self.state_of(f"{name}@{ending}")):
+                fill.set(ending, end)
+        return fill

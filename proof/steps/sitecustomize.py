@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from coordinator.store import library
+from coordinator.core.store import library
 
 _RECORDER = Path(__file__).with_name("recorder.lua").read_text(encoding="utf-8")
 _assemble = library.assemble

@@ -1,4 +1,4 @@
-"""Items, such as the batches of a digitisation, and the events that say what has happened to them."""
+"""The store of items, such as the batches of a digitisation, and of the events that record the work on each item."""
 
 from tasks.batches.items import Items
 from tasks.batches.query import ItemConditions, ItemPage

@@ -1,10 +1,11 @@
-"""Deliveries that arrive in a directory, once each.
+"""Stores each delivery that arrives in a directory exactly once.
 
 A delivery is a directory `<batch>-RT<n>`. It is complete once it holds the file `transfer_acknowledged`, which its
-sender writes last. The identity of that file is the delivery's: a batch that is sent again has another one.
+sender writes last. That file's inode, size and time of change identify the delivery: when a batch is sent again, the
+new file has others.
 
-The store notes each delivery in one transaction. So any number of watchers may run, and each delivery is stored once,
-also where a watcher dies. coordinator.sorters.directory scans the directory, as it does for a sorter's files.
+The store adds each delivery in one transaction. So any number of processes may watch the directory, and each delivery
+is stored once, even if one of these processes dies. coordinator/sorters/directory.py scans the directory.
 """
 
 import logging
@@ -23,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class Deliveries:
-    """Stores the deliveries in a directory. Raises InvalidJob for a directory that cannot be read."""
+    """Watches a directory and stores the deliveries in it. `type`: the type of the items that new deliveries add.
+
+    Raises InvalidJob if the directory cannot be read.
+    """
 
     def __init__(self, items: Items, directory: Path, type: str = "batch") -> None:
         self._items, self._type = items, type
@@ -34,7 +38,7 @@ class Deliveries:
         self._watch.run(poll, stop)
 
     def step(self) -> None:
-        """Scan the directory once. A delivery is stored at the second scan that finds its marker unchanged."""
+        """Scan the directory, and store each delivery whose `transfer_acknowledged` is as at the previous scan."""
         self._watch.step()
 
     def _take(self, _: str, file: File) -> str:

@@ -1,11 +1,11 @@
 """The store of items and their events, in SQL.
 
-One job at a time works on an item for a component, and its fence says which. `begin` notes the fence before the work
-starts, and checks that the item still is what the component asks for. `append` is one insert, and it takes effect
-only while that fence is the one noted last. So of two jobs that believe they hold an item, the earlier one stores
-nothing, whenever it tries. A repair closes the fences of its item: work from before it stores nothing, either.
+For each component, one job at a time works on an item. `begin` stores the fence of that job before the work starts, and
+checks that the item still meets the component's conditions. `append` is one insert, which takes effect only while that
+fence is the latest. So if two jobs run for the same item, the job with the smaller fence can no longer store an event.
+A repair by an operator closes the fences of its item, so work that began before the repair stores no event either.
 
-Component, item and attempt identify an event. So a repeated append stores nothing more.
+Component, item and attempt identify an event, so a repeated append stores the event once.
 """
 
 import uuid
@@ -53,7 +53,11 @@ _AS_TEXT = ("started", "ended", "removed")
 
 
 class Items:
-    """The store. Raises UnusableDatabase."""
+    """Reads and writes items and their events in the database of `settings`.
+
+    `may_be_newer`: accept tables that a newer version of the program has migrated. `keeps`: keep a connection open
+    between uses. Raises UnusableDatabase.
+    """
 
     def __init__(self, settings: Settings, *, may_be_newer: bool = False, keeps: bool = False) -> None:
         self.engine: Engine = open_database(
@@ -63,7 +67,10 @@ class Items:
     def register(
         self, item: str, *, type: str = "batch", directory: str | None = None, priority: int | None = None
     ) -> bool:
-        """Add an item. False: it is there already, and stays as it is. Raises ValueError."""
+        """Add an item. Returns False, and changes nothing, if the item exists.
+
+        `priority`: from 1 (first) to 9, or None (last). Raises ValueError for an invalid name, type or priority.
+        """
         with self.engine.begin() as connection:
             is_new = register(connection, item, type=type, directory=directory, priority=priority)
             if is_new:
@@ -71,7 +78,7 @@ class Items:
             return is_new
 
     def item(self, item: str) -> Item:
-        """Raises UnknownItem, and ValueError for a row that cannot be read."""
+        """Read an item. Raises UnknownItem, and ValueError if a value in the item's row is invalid."""
         with self.engine.connect() as connection:
             row = connection.execute(select(*COLUMNS).where(items.c.item == item)).first()
         if row is None:
@@ -82,29 +89,32 @@ class Items:
             raise ValueError(f"the item {item} cannot be read: {error}") from error
 
     def round_trips(self, batch: str) -> list[Item]:
-        """All round trips of a batch, in their order. Raises ValueError for a row that cannot be read."""
+        """Read all round trips of a batch, by number. Raises ValueError if a value in one of the rows is invalid."""
         with self.engine.connect() as connection:
             return round_trips(connection, batch)
 
     def query(self, wanted: ItemConditions, after: str | None = None, limit: int = 100) -> ItemPage:
-        """A page of items, by priority, then age. `after`: the cursor of the page before."""
+        """Read at most `limit` items that meet the conditions `wanted`, by priority, then age.
+
+        `after`: the field `next` of the previous page; None for the first page.
+        """
         return page(self.engine, wanted, after, limit)
 
     def count(self, wanted: ItemConditions) -> int:
-        """The number of items that are wanted now."""
+        """Return the number of items that meet the conditions `wanted` now."""
         return count(self.engine, wanted)
 
     def profiles(self, names: Sequence[str]) -> dict[str, profiles.Profile]:
-        """The type and the newest events of each of these items."""
+        """Compute the profile of each item in `names`: the item's type, and the newest event of each type of events."""
         with self.engine.connect() as connection:
             return profiles.of_items(connection, names) if names else {}
 
     def kinds(self) -> set[str]:
-        """The types of all events that items have or had."""
+        """Return the types of all events that any item has or had."""
         return kinds(self.engine)
 
     def touch(self, item: str, *, directory: str | None = None) -> Item:
-        """Note that the item has changed: its revision grows. `directory`: where it lies from now on."""
+        """Increase the revision of an item that has changed. `directory`: the item's new directory, or None."""
         values: _Values = {"revision": items.c.revision + 1, "modified": instants.now()}
         if directory is not None:
             values = {**values, "directory": directory}
@@ -114,14 +124,18 @@ class Items:
         return self.item(item)
 
     def prioritise(self, item: str, priority: int | None) -> None:
-        """Set the priority: 1 goes first, 9 last, None after 9. The revision stays. Raises UnknownItem, ValueError."""
+        """Set an item's priority, from 1 (first) to 9; an item with None comes after those with 9.
+
+        The item's revision stays. Raises UnknownItem, and ValueError for an invalid priority.
+        """
         with self.engine.begin() as connection:
             _change(connection, item, {"rank": rank_of(priority)})
 
     def begin(self, component: str, item: str, *, fence: int, wanted: ItemConditions | None = None) -> Item | None:
-        """Begin work: note the fence, and return the item. None: it is not `wanted` any more, or cannot be read.
+        """Store `fence`, the fence of the job that begins work on the item for a component, and return the item.
 
-        Raises ItemLost where a greater fence was noted, and UnknownItem. Waits for a repair that is under way.
+        Returns None if the item no longer meets the conditions `wanted`, or if its row is invalid. Waits until a repair
+        in progress has ended. Raises UnknownItem, and ItemLost if a job with a greater fence has begun work on it.
         """
         with self.engine.begin() as connection:
             lock(connection, item)
@@ -132,7 +146,10 @@ class Items:
             return item_of(row)
 
     def begun(self, component: str, names: Sequence[str], fence: int) -> set[str]:
-        """The items among `names` on which work has begun with this fence or a later one, and no repair came since."""
+        """Return the items in `names` on which the component began work with this fence or a later one.
+
+        An item that an operator has repaired since then is left out.
+        """
         later = select(fences.c.item).where(
             fences.c.component == component, fences.c.item.in_(names), fences.c.fence >= fence, fences.c.open.is_(True)
         )
@@ -140,9 +157,10 @@ class Items:
             return set(connection.execute(later).scalars())
 
     def append(self, event: NewEvent) -> str:
-        """Store an event, and return its id. An attempt that has stored its event already gets the id of that event.
+        """Store an event, and return its id. If the same attempt has stored an event already, return that event's id.
 
-        Raises ItemLost where a later job has begun work on the item, or a repair came since: nothing was stored.
+        Raises ItemLost, and stores nothing, if since `begin` a later job has begun work on the item, or an operator has
+        repaired the item.
         """
         new_id = str(uuid.uuid4())
         with self.engine.begin() as connection:
@@ -162,13 +180,14 @@ class Items:
         return stored_id
 
     def keep_orphan(self, event: NewEvent) -> None:
-        """Keep the result of finished work that may not be stored as an event any more."""
+        """Store the result of finished work in the table `orphans`, for operators, after `append` raised ItemLost."""
         row = {name: getattr(event, name) for name in orphans.c.keys() if name != "report"}  # noqa: SIM118
         with self.engine.begin() as connection:
             statement = insert(connection, orphans).values(**row, report=event.report.to_json())
             connection.execute(statement.on_conflict_do_nothing())
 
     def orphans(self, item: str | None = None, limit: int = 100) -> list[dict[str, Value]]:
+        """Read the rows that `keep_orphan` stored, the latest first. `item`: only those of this item; None: of all."""
         query = select(orphans).order_by(orphans.c.ended.desc()).limit(limit)
         if item is not None:
             query = query.where(orphans.c.item == item)
@@ -176,7 +195,7 @@ class Items:
             return [dict(row) for row in connection.execute(query).mappings()]
 
     def events(self, item: str, *, history: bool = False) -> list[ItemEvent]:
-        """The events of the item, the oldest first. `history`: with removed events."""
+        """Read the events of an item, the oldest first. `history`: include the events that repairs have removed."""
         with self.engine.connect() as connection:
             return events_of(connection, item, history=history)
 
@@ -184,6 +203,7 @@ class Items:
 def register(
     connection: Connection, item: str, *, type: str, directory: str | None = None, priority: int | None = None
 ) -> bool:
+    """Insert an item, without its profile. Returns False if the item exists. See `Items.register`."""
     batch, number = parts_of(checked_name("item", item))
     now = instants.now()
     row: dict[str, Value] = {"item": item, "batch": batch, "round_trip": number, "type": checked_name("type", type)}
@@ -193,7 +213,7 @@ def register(
 
 
 def lock(connection: Connection, item: str) -> None:
-    """Lock the item until the end of the transaction, as its first statement. Raises UnknownItem."""
+    """Lock the item's row until the transaction ends; must be the first statement of that. Raises UnknownItem."""
     _change(connection, item, {"item": items.c.item})
 
 
@@ -218,7 +238,7 @@ def events_of(connection: Connection, item: str, *, history: bool = False) -> li
 
 
 def newest(history: list[ItemEvent]) -> dict[str, ItemEvent]:
-    """The newest event of each type that is not removed."""
+    """Return the newest event of each type. `history`: events, the oldest first; removed ones do not count."""
     return {event.type: event for event in history if event.removed is None}
 
 
@@ -235,9 +255,9 @@ def _note_fence(connection: Connection, component: str, item: str, fence: int) -
 
 
 def _append(connection: Connection, event_id: str, event: NewEvent) -> ReturningInsert[str]:
-    """An insert of one row where the event's fence is the item's, else of none."""
+    """Build the insert of an event. Executed, it inserts no row unless the item's stored fence is the event's fence."""
     current = select(items.c.revision).where(items.c.item == event.item).scalar_subquery()
-    outdated = current != event.revision_read  # somebody else changed the item meanwhile
+    outdated = current != event.revision_read  # another process has changed the item since the work began
     revision = case((outdated, event.revision_read), else_=event.revision_read + event.changed)
     values = {name: getattr(event, name) for name in NewEvent.__slots__ if name not in ("changed", "report")}
     columns: dict[str, ColumnElement[str] | ColumnElement[int] | ColumnElement[bool]] = {
@@ -256,12 +276,12 @@ def _append(connection: Connection, event_id: str, event: NewEvent) -> Returning
 
 
 def _event(row: RowMapping) -> ItemEvent:
-    """Read an event. Parts that cannot be read are named in its report, or replaced by NEVER."""
+    """Make an ItemEvent of a row. An invalid report becomes a report with the error; an invalid instant, NEVER."""
     values = {name: row[name] for name in ItemEvent.__slots__ if name not in ("agent", "report", *_AS_TEXT)}
     try:
         report = Report.from_json(row["report"])
     except (ValueError, TypeError, KeyError) as error:
-        report = Report(text=f"this report cannot be read: {error}")
+        report = Report(text=f"the stored report cannot be read: {error}")
     at: dict[str, datetime | None] = {name: _instant(row[name]) for name in _AS_TEXT}
     agent = f"{row['component']}-{row['version']}"
     return ItemEvent(

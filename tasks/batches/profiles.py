@@ -1,10 +1,11 @@
 """Profiles: summaries of items' newest events, so that a query finds a page of items without reading events.
 
-A profile holds the type of the item, and for each type of its events whether the newest one is a success, and whether
-it is old. A query cannot tell items of one profile apart, and a pipeline has few profiles, however many items went
-through it. So a query tests each profile once, and takes the first items of those that fit, by an index.
+A profile consists of the item's type, and for each type of the item's events whether the newest one is a success, and
+whether that event is old (from before the item's last change). A query tests no other facts, and even millions of items
+have few different profiles. So a query tests each profile once, and finds the first items of the fitting profiles by an
+index.
 
-Each change updates the profile of its item, in the same transaction and under the lock of the item.
+Each transaction that changes an item locks the item and updates its profile.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ from tasks.database import insert, portions
 
 logger = logging.getLogger(__name__)
 
-# As text, since each append needs both: SQLAlchemy would take longer to compose them than the database to do them.
+# Both statements are text, since each append executes them: SQLAlchemy takes longer to compile an expression than the
+# database takes to execute the statement.
 _READ = text("""
 SELECT i.item, i.type, e.type, CASE WHEN e.success IS TRUE THEN 1 ELSE 0 END,
     CASE WHEN e.revision < i.revision THEN 1 ELSE 0 END
@@ -38,19 +40,20 @@ FROM (SELECT number FROM profiles WHERE digest = :digest) AS known WHERE item IN
 
 
 class Newest(NamedTuple):
-    """The newest event of a type. `old`: the item has a later revision than the event."""
+    """The newest event of one type that an item has. `old`: the item's revision is greater than the event's."""
 
     success: bool
     old: bool
 
 
 class Profile(NamedTuple):
-    """`type`: of the items. `events`: the newest event of each type."""
+    """What all items with this profile share: their `type`, and in `events` the newest event of each type of events."""
 
     type: str
     events: Mapping[str, Newest]
 
     def to_json(self) -> str:
+        """Write the profile as JSON. Equal profiles have equal texts."""
         return json.dumps([self.type, [[kind, *self.events[kind]] for kind in sorted(self.events)]])
 
 
@@ -61,20 +64,20 @@ def from_json(text: str) -> Profile:
 
 
 def all_of(connection: Connection) -> tuple[dict[int, Profile], list[int]]:
-    """All profiles by their numbers, and the numbers of those that cannot be read."""
+    """Read all stored profiles. Returns the profiles by their numbers, and the numbers of the invalid rows."""
     readable: dict[int, Profile] = {}
     broken = []
     for number, shown in connection.execute(select(profiles.c.number, profiles.c.profile)):
         try:
             readable[number] = from_json(shown)
         except (ValueError, TypeError) as error:
-            logger.warning("the profile %s cannot be read: %s; its items are counted anew", number, error)
+            logger.warning("the profile %s cannot be read: %s; computing its items' profiles again", number, error)
             broken.append(number)
     return readable, broken
 
 
 def mend(engine: Engine, broken: Sequence[int]) -> None:
-    """Remove these profiles, which cannot be read, and compute those of their items again."""
+    """Delete the invalid rows with the numbers `broken`, and compute the profiles of the items that had them again."""
     with engine.begin() as connection:
         names = connection.execute(select(items.c.item).where(items.c.profile.in_(broken))).scalars().all()
         connection.execute(delete(profiles).where(profiles.c.number.in_(broken)))
@@ -84,12 +87,12 @@ def mend(engine: Engine, broken: Sequence[int]) -> None:
 
 
 def count(connection: Connection, names: Sequence[str]) -> None:
-    """Set the profiles of these items by their events. The caller has locked the items, or made them."""
+    """Compute and store the profiles of the items in `names`, which this transaction has locked or added before."""
     alike: dict[str, list[str]] = {}
     for name, profile in of_items(connection, names).items():
         alike.setdefault(profile.to_json(), []).append(name)
     digests = {hashlib.sha256(profile.encode()).hexdigest(): profile for profile in alike}
-    for digest in sorted(digests):  # in one order, so that two transactions with new profiles cannot deadlock
+    for digest in sorted(digests):  # every transaction adds profiles in this order, so that no two of them deadlock
         values = {"digest": digest, "names": alike[digests[digest]]}
         if connection.execute(_GIVE, values).rowcount == 0:
             new = insert(connection, profiles).values(digest=digest, profile=digests[digest])
@@ -98,12 +101,12 @@ def count(connection: Connection, names: Sequence[str]) -> None:
 
 
 def lock_all(connection: Connection, names: Sequence[str]) -> None:
-    """Lock these items until the end of the transaction."""
+    """Lock the rows of the items in `names` until the transaction ends."""
     connection.execute(update(items).where(items.c.item.in_(names)).values(item=items.c.item))
 
 
 def of_items(connection: Connection, names: Sequence[str]) -> dict[str, Profile]:
-    """The profiles of these items, computed from their events."""
+    """Compute the profiles of the items in `names` from their events, and store nothing."""
     newest: dict[str, dict[str, Newest]] = {}
     types: dict[str, str] = {}
     for item, type_, kind, success, old in connection.execute(_READ, {"names": names}):

@@ -1,9 +1,9 @@
-"""Queries for items by what has happened to them.
+"""Finds items by their events.
 
-Only the newest event of each type counts: the one that was stored last, whatever its instants. Removed events do not
-count.
+Of an item's events of one type, only the newest counts: the event that was stored last, whatever its instants. Removed
+events do not count.
 
-A page is found by the profiles of the items, of which there are few. A single item is checked by its events.
+A page of items is found through their stored profiles (see profiles.py). A single item is checked by its events.
 """
 
 from __future__ import annotations
@@ -46,12 +46,15 @@ logger = logging.getLogger(__name__)
 
 _INSTANTS = ("registered", "modified")
 COLUMNS = [type_coerce(column, String).label(column.name) if column.name in _INSTANTS else column for column in items.c]
-"""Instants are read as texts, so that a broken one spoils only its own row."""
+"""The columns of an item. Instants are read as text, so that an invalid instant makes no other row unreadable."""
 _ORDER = items.c.rank, items.c.number
 
 
 class Position(NamedTuple):
-    """An item's position in the order. The rank of a broken row may be a text in SQLite, which sorts it last."""
+    """An item's position in the order by priority, then age. `rank`: 1 to 9, or 10 for no priority.
+
+    In SQLite the rank of an invalid row may be a text, which comes after all numbers.
+    """
 
     rank: int | str
     number: int
@@ -59,12 +62,13 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ItemConditions:
-    """Conditions for an item, all of which must hold. Each part lists types of events; `types` lists types of items.
+    """Conditions for an item, all of which must hold. An empty field is no condition.
 
-    * past: the newest event of each type is a success.
-    * past_failed: the newest event of each type is a failure.
-    * future: there is no event of any of these types.
-    * old: for each type there is no event, or the newest is of an older revision than the item's.
+    * past: types of events; the item's newest event of each is a success.
+    * past_failed: types of events; the item's newest event of each is a failure.
+    * future: types of events; the item has no event of any of them.
+    * old: types of events; the item has no event of the type, or the newest is from before the item's last change.
+    * types: types of items, of which the item has one.
     """
 
     past: Sequence[str] = ()
@@ -74,11 +78,11 @@ class ItemConditions:
     types: Sequence[str] = ()
 
     def unless_stopped(self) -> Self:
-        """These conditions, and that nobody has stopped the item."""
+        """Return a copy of these conditions which no stopped item meets."""
         return replace(self, future=tuple(dict.fromkeys([STOPPED, *self.future])))
 
     def fits(self, profile: Profile) -> bool:
-        """True if the items of this profile are wanted."""
+        """True if items with this profile meet the conditions."""
         events = profile.events
         return (
             all(kind in events and events[kind].success for kind in self.past)
@@ -91,7 +95,10 @@ class ItemConditions:
 
 @dataclass(frozen=True, slots=True)
 class ItemPage:
-    """Items in order. `next`: the cursor of the next page, None at the end. `broken`: rows that cannot be read."""
+    """A page of items. `next`: the cursor of the next page; None on the last page.
+
+    `broken`: the ids of items that the page leaves out, since their rows have invalid values.
+    """
 
     items: tuple[Item, ...]
     next: str | None
@@ -99,12 +106,15 @@ class ItemPage:
 
 
 def is_wanted(connection: Connection, item: str, wanted: ItemConditions) -> bool:
-    """Check one item by its events. The caller has locked it."""
+    """True if the item, which the caller has locked, meets the conditions `wanted`. Reads the item's events."""
     return wanted.fits(profiles.of_items(connection, [item])[item])
 
 
 def page(engine: Engine, wanted: ItemConditions, after: str | None, limit: int) -> ItemPage:
-    """Read a page, by priority, then age. `after`: the last page's cursor. Raises InvalidJob for a bad cursor."""
+    """Read at most `limit` items that meet the conditions `wanted`, by priority, then age.
+
+    `after`: the field `next` of the previous page; None for the first page. Raises InvalidJob for an invalid cursor.
+    """
     edge = _edge(after)
     with _snapshot(engine) as connection:
         known, broken = profiles.all_of(connection)
@@ -125,7 +135,7 @@ def page(engine: Engine, wanted: ItemConditions, after: str | None, limit: int) 
 
 
 def count(engine: Engine, wanted: ItemConditions) -> int:
-    """The number of items that are wanted."""
+    """Return the number of items that meet the conditions `wanted`."""
     with _snapshot(engine) as connection:
         fitting = [number for number, profile in profiles.all_of(connection)[0].items() if wanted.fits(profile)]
         query = select(func.count()).select_from(items).where(items.c.profile.in_(select(_table(connection, fitting))))
@@ -133,14 +143,14 @@ def count(engine: Engine, wanted: ItemConditions) -> int:
 
 
 def kinds(engine: Engine) -> set[str]:
-    """The types of all events that items have or had."""
+    """Return the types of all events that any item has or had."""
     with engine.connect() as connection:
         return {kind for profile in profiles.all_of(connection)[0].values() for kind in profile.events}
 
 
 @contextmanager
 def _snapshot(engine: Engine) -> Iterator[Connection]:
-    """A connection on which all reads see one state of the database."""
+    """Open a connection with a transaction in which all reads see the same state of the database."""
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN")
@@ -150,14 +160,18 @@ def _snapshot(engine: Engine) -> Iterator[Connection]:
 
 
 def _table(connection: Connection, numbers: Sequence[int]) -> TableValuedAlias:
-    """These numbers, as a table with the column `value`."""
+    """Build a table expression with the numbers in the column `value`, for joins."""
     if connection.dialect.name == "sqlite":
         return func.json_each(json.dumps(numbers)).table_valued("value")
     return func.unnest(literal(numbers, ARRAY(BigInteger))).table_valued("value").render_derived()
 
 
 def _first(connection: Connection, fitting: list[int], edge: Position | None, limit: int) -> list[Position]:
-    """The positions of the first items of these profiles. An index has the items of each profile in order."""
+    """Return the positions of the first `limit` items whose profile numbers are in `fitting`.
+
+    `edge`: the position after which the page begins; None for the first page. The index `items_by_profile` has the
+    items of each profile in order, so the query reads no more than `limit` items of each.
+    """
     numbers = _table(connection, fitting)
     each = select(*_ORDER).where(items.c.profile == numbers.c.value).order_by(*_ORDER).limit(limit)
     rows: FromClause
@@ -168,7 +182,7 @@ def _first(connection: Connection, fitting: list[int], edge: Position | None, li
         first = rows.c.number.in_(each.with_only_columns(items.c.number).correlate(numbers))
         query = select(rows.c.rank, rows.c.number).select_from(numbers.join(rows, first))
     else:
-        if edge is not None:  # without the profile in it, PostgreSQL would walk through all items by rank
+        if edge is not None:  # PostgreSQL would read all items by rank if the profile were not in the comparison
             each = each.where(tuple_(items.c.profile, *_ORDER) > _bound(edge, numbers.c.value))
         rows = each.lateral()
         query = select(rows.c.rank, rows.c.number).select_from(numbers.join(rows, true()))
@@ -180,7 +194,7 @@ def _bound(edge: Position, *before: ColumnElement[int]) -> Tuple:
 
 
 def _rows(connection: Connection, numbers: Sequence[int]) -> list[Row[*tuple[Value, ...]]]:
-    """The rows of these items, in the same order."""
+    """Read the rows of the items with these numbers, in the order of `numbers`."""
     by_number: dict[int, Row[*tuple[Value, ...]]] = {}
     for portion in portions(numbers):
         rows = connection.execute(select(*COLUMNS).where(items.c.number.in_(portion)))
@@ -193,12 +207,12 @@ def _edge(after: str | None) -> Position | None:
         return None
     rank, _, number = after.rpartition(".")
     if not number.isdecimal() or not rank:
-        raise InvalidJob(f"{after!r} is no cursor: give the cursor that the page before has shown")
+        raise InvalidJob(f"{after!r} is not a cursor: give the cursor of the previous page")
     return Position(int(rank) if rank.isdecimal() else rank, int(number))
 
 
 def item_of(row: Row[*tuple[Value, ...]]) -> Item | None:
-    """The item; None for a row that cannot be read, which the log names."""
+    """Make an Item of a row. Returns None, and logs a warning, if a value in the row is invalid."""
     try:
         return read_item(row)
     except (ValueError, TypeError, AttributeError) as error:
@@ -207,10 +221,10 @@ def item_of(row: Row[*tuple[Value, ...]]) -> Item | None:
 
 
 def read_item(row: Row[*tuple[Value, ...]]) -> Item:
-    """Raises ValueError, TypeError or AttributeError."""
+    """Make an Item of a row. Raises ValueError, TypeError or AttributeError if a value in the row is invalid."""
     rank, revision = int(row.rank), int(row.revision)
     if not 1 <= rank <= NO_PRIORITY:
-        raise ValueError(f"its priority is {rank}")
+        raise ValueError(f"the item has the priority {rank}, which is not within 1 to {NO_PRIORITY}")
     return Item(
         id=checked_name("item", row.item),
         batch=str(row.batch),

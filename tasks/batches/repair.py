@@ -1,8 +1,8 @@
-"""An operator repairs the events of an item. The history keeps what a repair removes, with its reason.
+"""Repairs: operators remove or append events of an item. The history keeps removed events, with the reason.
 
-A repair locks the item, and checks under that lock that no component works on it. A child that begins at the same
-time waits for the lock, and then sees the repaired item. Work from before the repair stores nothing any more, also
-where its process is believed dead and lives on.
+A repair locks the item's row, and checks under that lock that no component works on the item. A component's job that
+begins at the same time waits for the lock, and then reads the repaired item. A job that began before the repair can
+store no event, even if its process was taken for dead and still runs.
 """
 
 import uuid
@@ -20,15 +20,16 @@ from tasks.batches.values import STOPPED, ItemConflict, ItemEvent, checked_name
 REMOVE = "coordinator items remove"
 
 ComesFrom = Mapping[str, frozenset[str]]
-"""For each type of event that a component makes: the types that it needs."""
+"""Maps each type of events that a component makes to the types of events that this component depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """`at_work`: a sentence about the component that works on an item now, or None. `by`: the operator.
+    """Repairs the events of items. `by`, `why`: the operator and the reason.
 
-    `trail` notes each repair before it is stored, while the item is locked. So a repair that a kill undoes may have a
-    line, and one that is done has one.
+    `at_work`: returns a sentence about the component that works on an item now, or None. `trail`: writes a repair into
+    the audit trail, while the item is locked and before the commit. So each stored repair is in the audit trail, and
+    perhaps one that was rolled back when its process was killed.
     """
 
     items: Items
@@ -39,10 +40,11 @@ class Repair:
     trail: notes.Trail = notes.no_trail
 
     def restart(self, item: str, kind: str | None = None, *, dry_run: bool = False) -> list[ItemEvent]:
-        """Remove the first failure, or the events of `kind`, and all events that depend on them: components work again.
+        """Remove the first failed event of an item (with `kind`: the events of that type), and all that depend on it.
 
-        Returns the removed events, also where this author has removed them for this reason before. `dry_run`: remove
-        nothing. Raises ItemConflict, UnknownItem.
+        Components then process the item again. Returns the removed events. A repeated call by the same operator, for
+        the same reason, returns the same events. `dry_run`: remove nothing. Raises UnknownItem, and ItemConflict if the
+        item is stopped, has no such event, or a component works on it.
         """
         with self.items.engine.begin() as connection:
             lock(connection, item)
@@ -59,7 +61,11 @@ class Repair:
         return hit
 
     def remove(self, item: str, kind: str) -> list[ItemEvent]:
-        """Remove the events of one type; see `restart`. Raises ItemConflict, UnknownItem."""
+        """Remove an item's events of the type `kind`, and no others. Returns the removed events.
+
+        A repeated call by the same operator, for the same reason, returns the same events. Raises UnknownItem, and
+        ItemConflict if the item has no such event, or a component works on the item.
+        """
         with self.items.engine.begin() as connection:
             lock(connection, item)
             events = [event for event in events_of(connection, item) if event.type == kind]
@@ -71,31 +77,38 @@ class Repair:
         return events
 
     def _removed(self, connection: Connection, item: str, kind: str | None) -> list[ItemEvent]:
-        """What this author removed last, for this reason: the act is given again."""
+        """Return the events that this operator removed last from the item, if for the same reason, else [].
+
+        They are the result of a command that is repeated. `kind`: a type that must be among them; None: any.
+        """
         gone = [event for event in events_of(connection, item, history=True) if event.removed]
         last = max((str(event.removed) for event in gone), default="")
-        asked = (last, self.by, self.why)
-        hit = [event for event in gone if (str(event.removed), event.removed_by, event.removed_why) == asked]
+        same = (last, self.by, self.why)
+        hit = [event for event in gone if (str(event.removed), event.removed_by, event.removed_why) == same]
         return hit if kind is None or kind in [event.type for event in hit] else []
 
     def add(self, item: str, kind: str, *, success: bool = True) -> None:
-        """Append an event by hand, unless this author did so before and nothing came since.
+        """Append an event of the type `kind` to an item, unless the item's last event is the same.
 
-        Raises ItemConflict, UnknownItem, ValueError.
+        The same means: equal type, outcome, operator, reason and revision of the item. Raises UnknownItem, ItemConflict
+        if a component works on the item, and ValueError for an invalid type.
         """
         checked_name("event", kind)
         with self.items.engine.begin() as connection:
             lock(connection, item)
             revision = connection.execute(select(rows.c.revision).where(rows.c.item == item)).scalar()
-            asked = (kind, success, f"{notes.OPERATOR}-{self.by}", self.why, revision)
+            new = (kind, success, f"{notes.OPERATOR}-{self.by}", self.why, revision)
             last = events_of(connection, item)[-1:]
-            if [(past.type, past.success, past.agent, past.report.text, past.revision) for past in last] == [asked]:
+            if [(past.type, past.success, past.agent, past.report.text, past.revision) for past in last] == [new]:
                 return
             self._refuse_at_work(item)
             self._note(connection, "append", item, kind, success)
 
     def stop(self, item: str) -> bool:
-        """No component begins work on the item any more; a job that runs goes on. False: it was stopped before."""
+        """Stop an item, so that no component begins work on it; a running job goes on.
+
+        Returns False if the item was stopped already. Raises UnknownItem.
+        """
         with self.items.engine.begin() as connection:
             lock(connection, item)
             if STOPPED in newest(events_of(connection, item)):
@@ -104,7 +117,10 @@ class Repair:
         return True
 
     def failures(self, item: str) -> list[ItemEvent]:
-        """The failures that count and that a component made, the oldest first: `restart` begins with the first."""
+        """Return an item's failed events that components made and that are the newest of their type, the oldest first.
+
+        `restart` begins with the first of them.
+        """
         return self._failures(self.items.events(item))
 
     def _failures(self, events: list[ItemEvent]) -> list[ItemEvent]:
@@ -116,23 +132,26 @@ class Repair:
         ]
 
     def _first(self, item: str, events: list[ItemEvent], kind: str | None) -> str:
-        """The type with which a restart begins."""
+        """Return the type of the events that a restart removes first. `kind`: the requested type, or None.
+
+        Raises ItemConflict if the item cannot be restarted so.
+        """
         latest = newest(events)
         if STOPPED in latest:
-            raise ItemConflict(f"{item} is stopped; to let it go on: {REMOVE} {item} {STOPPED} --why TEXT")
+            raise ItemConflict(f"{item} is stopped; to end that: {REMOVE} {item} {STOPPED} --why TEXT")
         if kind is None:
             failed = self._failures(events)
             if not failed:
-                raise ItemConflict(f"{item}: nothing failed that a component makes")
+                raise ItemConflict(f"{item} has no failure of a component")
             return failed[0].type
         if kind not in latest:
             raise ItemConflict(f"{item} has no event {kind}")
         if kind not in self.comes_from:
-            raise ItemConflict(f"no component makes {kind}; to take it out: {REMOVE} {item} {kind} --why TEXT")
+            raise ItemConflict(f"no component makes {kind}; to remove the event: {REMOVE} {item} {kind} --why TEXT")
         return kind
 
     def _dependent(self, kind: str) -> set[str]:
-        """This type, and all types that depend on it."""
+        """Return `kind` and all types of events that depend on it, directly or through others."""
         kinds, more = {kind}, {kind}
         while more:
             more = {kind for kind, needs in self.comes_from.items() if needs & more} - kinds
@@ -149,7 +168,7 @@ class Repair:
 
     def _refuse_at_work(self, item: str) -> None:
         if working := self.at_work(item):
-            raise ItemConflict(f"{item}: {working}; ask again when that is over")
+            raise ItemConflict(f"{item}: {working}; repeat the command when that has ended")
 
     def _note(self, connection: Connection, verb: str, item: str, kind: str, success: bool) -> None:
         before = newest(events_of(connection, item)).get(kind)
@@ -159,7 +178,7 @@ class Repair:
 
 
 def _version(connection: Connection, item: str) -> str:
-    """How many events the item ever had, and how many of them were removed."""
+    """Return a text that differs after each repair: how many events the item ever had, and how many are removed."""
     history = events_of(connection, item, history=True)
     return f"{len(history)}-{sum(event.removed is not None for event in history)}"
 

@@ -1,6 +1,6 @@
-"""The round trips of a batch: each delivery adds one, and in the end one of them is approved.
+"""Stores and approves the round trips of a batch: each delivery of the batch adds one, and in the end one is approved.
 
-Each change locks the round trips of its batch. So two deliveries come one after the other.
+Each change locks all round trips of the batch, so two deliveries are stored one after the other.
 """
 
 import uuid
@@ -15,17 +15,19 @@ from tasks.batches.schema import items as rows
 from tasks.batches.values import APPROVED, FLAGGED, RECEIVED, STOPPED, ItemConflict, parts_of
 
 Outcomes = dict[str, str]
-"""The outcome of each round trip that was changed: approved, failed, or failed and stopped."""
+"""Maps each round trip that an approval changed to `approved`, `failed`, or `failed and stopped`."""
 
 
 def deliver(items: Items, item: str, *, directory: str, identity: str, type: str = "batch") -> str:
-    """Store a delivery. Returns `received`, `received and stopped`, `failed`, or `known` where it was stored before.
+    """Store a delivery of a round trip, with an event. `identity`: tells deliveries of the same round trip apart.
 
-    `identity` differs for a later delivery of the same name. Raises ValueError for a name that is no round trip.
+    Returns `received`, `received and stopped` (a round trip of the batch is approved already), `failed` (a later round
+    trip was delivered before), or `known` (this delivery is stored already). Raises ValueError if `item` is no name of
+    a round trip.
     """
     batch, number = parts_of(item)
     if number is None:
-        raise ValueError(f"{item!r} names no round trip: a delivery is called <batch>-RT<number>")
+        raise ValueError(f"{item!r} is not a round trip: a delivery is called <batch>-RT<number>")
     with items.engine.begin() as connection:
         lock_batch(connection, batch)
         if is_noted(connection, item, DELIVERY, identity):
@@ -41,6 +43,10 @@ def deliver(items: Items, item: str, *, directory: str, identity: str, type: str
 
 
 def _receive(connection: Connection, item: str, number: int, trips: dict[str, int], identity: str) -> str:
+    """Append the events of a delivery, and return its outcome. `trips`: the numbers of the batch's round trips.
+
+    Stops the earlier round trips; if one is approved already, stops the new one instead.
+    """
     higher = [other for other, trip in trips.items() if trip > number]
     if higher:
         note(connection, item, RECEIVED, False, attempt=identity, text=f"{higher[-1]} was delivered before")
@@ -57,9 +63,10 @@ def _receive(connection: Connection, item: str, number: int, trips: dict[str, in
 
 
 def approve(items: Items, batch: str, *, by: str, why: str = "", trail: Trail = no_trail) -> Outcomes:
-    """Approve the highest flagged round trip of a batch. The lower flagged ones fail; the higher ones fail, and stop.
+    """Approve the highest round trip of a batch that has the event `Manual_QA_Flagged`.
 
-    `trail`: see `Repair`. Raises ItemConflict where none is flagged, or one is approved already.
+    Lower ones with that event fail; higher ones fail and are stopped. `by`, `why`: the operator and the reason.
+    `trail`: writes each change into the audit trail. Raises ItemConflict if none is flagged, or one already approved.
     """
     with items.engine.begin() as connection:
         lock_batch(connection, batch)
@@ -90,7 +97,10 @@ def _note(connection: Connection, item: str, kind: str, success: bool, by: str, 
 
 
 def _numbers(connection: Connection, batch: str) -> dict[str, int]:
-    """The numbers of the round trips by item, in order. Reads no other column, which may be broken."""
+    """Map the items of a batch's round trips to their numbers, in ascending order.
+
+    Reads the names of the items only, since other columns of an item may be invalid.
+    """
     query = select(rows.c.item).where(rows.c.batch == batch)
     numbers = {
         item: number for item in connection.execute(query).scalars() if (number := parts_of(item)[1]) is not None

@@ -1,4 +1,4 @@
-"""The last run of each component."""
+"""Stores and reads when each component last ran."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from tasks.database import insert
 
 
 class ComponentRun(NamedTuple):
-    """A run of a component: its job, and how many children it submitted."""
+    """A run of a component. `submitted`: the number of jobs that it submitted, one for each item."""
 
     at: datetime
     job: str
@@ -18,6 +18,7 @@ class ComponentRun(NamedTuple):
 
 
 def ran(engine: Engine, component: str, *, job: str, submitted: int, now: datetime) -> None:
+    """Store a component's last run. `job`: the id of the run's job. `submitted`: how many jobs the run submitted."""
     values = {"ran": now, "job": job, "submitted": submitted}
     with engine.begin() as connection:
         statement = insert(connection, components).values(component=component, **values)
@@ -25,6 +26,7 @@ def ran(engine: Engine, component: str, *, job: str, submitted: int, now: dateti
 
 
 def last(engine: Engine, component: str) -> ComponentRun | None:
+    """Read a component's last run. None: it has not run yet."""
     query = select(components).where(components.c.component == component)
     with engine.connect() as connection:
         row = connection.execute(query).first()

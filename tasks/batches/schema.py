@@ -1,4 +1,4 @@
-"""The tables of items and their events, as the newest migration leaves them."""
+"""The tables of items and events, and those that components need, as the newest migration leaves them."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tasks.database import Group, Instant
 BATCHES = Group("batches", Path(__file__).parent / "migrations")
 
 NAME = String(256)
-NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up integers only
+NUMBER = BigInteger().with_variant(Integer, "sqlite")  # SQLite generates numbers for columns of the type INTEGER only
 
 metadata = MetaData()
 
@@ -30,23 +30,23 @@ batches = Table(
     Column("batch", NAME, primary_key=True),
     Column(
         "changes", BigInteger, nullable=False
-    ),  # each change of round trips begins with its increment, which locks the batch
+    ),  # a transaction that changes round trips of the batch increments this first, which locks the batch
 )
 
 items = Table(
     "items",
     metadata,
-    Column("number", NUMBER, primary_key=True),  # the order in which items came: their age
+    Column("number", NUMBER, primary_key=True),  # counts the items in the order in which they were added
     Column("item", NAME, nullable=False, unique=True),
     Column("batch", NAME, nullable=False),
     Column("round_trip", Integer),
     Column("type", NAME, nullable=False),
-    Column("rank", Integer, nullable=False),  # the priority, 1 to 9; 10 stands for none
+    Column("rank", Integer, nullable=False),  # the priority, 1 to 9; 10: none
     Column("directory", Text),
     Column("registered", Instant, nullable=False),
     Column("modified", Instant, nullable=False),
     Column("revision", BigInteger, nullable=False),
-    Column("profile", BigInteger),  # its number
+    Column("profile", BigInteger),  # the number of the item's profile in the table `profiles`
     Index("items_by_rank", "rank", "number"),
     Index("items_by_batch", "batch", "round_trip"),
     Index("items_by_profile", "profile", "rank", "number"),
@@ -57,7 +57,7 @@ profiles = Table(
     "profiles",
     metadata,
     Column("number", NUMBER, primary_key=True),
-    Column("digest", String(64), nullable=False, unique=True),  # the profile itself may be too long for an index
+    Column("digest", String(64), nullable=False, unique=True),  # SHA-256 of `profile`, for the unique index
     Column("profile", Text, nullable=False),
     sqlite_autoincrement=True,
 )
@@ -65,7 +65,7 @@ profiles = Table(
 events = Table(
     "events",
     metadata,
-    Column("number", NUMBER, primary_key=True),  # their order: the greatest of a type is the newest
+    Column("number", NUMBER, primary_key=True),  # counts all events: an item's newest event of a type has the greatest
     Column("id", String(36), nullable=False, unique=True),
     Column("item", NAME, nullable=False),
     Column("type", NAME, nullable=False),
@@ -75,11 +75,11 @@ events = Table(
     Column("attempt", String(600), nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("revision_read", BigInteger, nullable=False),
-    Column("revision", BigInteger, nullable=False),  # with the changes that the component made itself
+    Column("revision", BigInteger, nullable=False),  # revision_read, plus 1 if only the work itself changed the item
     Column("started", Instant, nullable=False),
     Column("ended", Instant, nullable=False),
     Column("report", Text, nullable=False),
-    Column("removed", Instant),  # by a repair: the event counts no more
+    Column("removed", Instant),  # when a repair removed the event; NULL: the event counts
     Column("removed_by", Text),
     Column("removed_why", Text),
     UniqueConstraint("component", "item", "attempt"),
@@ -92,8 +92,8 @@ fences = Table(
     metadata,
     Column("component", NAME, primary_key=True),
     Column("item", NAME, primary_key=True),
-    Column("fence", BigInteger, nullable=False),  # the greatest that began work on the item
-    Column("open", Boolean, nullable=False),  # False after a repair
+    Column("fence", BigInteger, nullable=False),  # the greatest fence with which the component began work on the item
+    Column("open", Boolean, nullable=False),  # False: after a repair, no event with this fence is stored
     Index("fences_of_items", "item"),
 )
 

@@ -1,4 +1,4 @@
-"""The values that the store keeps: items, events, and the failures of a report."""
+"""The types of the store's values: items, events, reports and failures."""
 
 import json
 import re
@@ -24,7 +24,7 @@ LONGEST_NAME = 200
 
 
 class UnknownItem(CoordinatorError, LookupError):
-    """The store has no such item."""
+    """The store has no item with the id `item`."""
 
     def __init__(self, item: str) -> None:
         super().__init__(f"there is no item {item}: coordinator items lists them, coordinator items add registers one")
@@ -35,14 +35,16 @@ class UnknownItem(CoordinatorError, LookupError):
 
 
 class ItemConflict(CoordinatorError):
-    """The item is not as this change needs it, and nothing was changed."""
+    """Refuses a change that the state of an item does not allow. The store has changed nothing."""
 
 
 class ItemLost(Exception):
-    """Another job has begun work on the item since, or a repair changed it: nothing was stored."""
+    """Refuses a job's event: a later job has begun work on the item, or an operator has repaired the item."""
 
     def __init__(self, component: str, item: str, fence: int) -> None:
-        super().__init__(f"{component} on {item}: fence {fence} is stale; a later job or a repair came since")
+        super().__init__(
+            f"{component} on {item}: fence {fence} is stale; a later job has begun, or an operator repaired the item"
+        )
         self.component, self.item, self.fence = component, item, fence
 
     def __reduce__(self) -> tuple[type["ItemLost"], tuple[str, str, int]]:
@@ -51,9 +53,10 @@ class ItemLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item as it was read. `batch` and `round_trip` are parts of its id; `priority`: 1 first to 9, None last.
+    """A thing that components work on, such as a delivered batch. `batch`, `round_trip`: the parts of its id.
 
-    `revision` grows with each change of the item. `directory`: where its delivery lies.
+    `priority`: from 1 (first) to 9, or None (last). `directory`: where the item's files are. `revision`: grows with
+    each change of the item's content.
     """
 
     id: str
@@ -69,7 +72,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A fault of an item. `file`: the file that has it; `type`: its kind, for statistics."""
+    """A fault that a component found in an item. `file`: the file with the fault. `type`: a name for statistics."""
 
     file: str
     type: str
@@ -80,7 +83,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a component's work: the first failures, and `found`, the number of all. `node`: where it ran."""
+    """The result of a component's work on an item. `failures`: the first ones; `found`: how many there were in all.
+
+    `text`: what the component said. `node`: the name of the node where the component ran.
+    """
 
     failures: tuple[Failure, ...] = ()
     found: int = 0
@@ -89,7 +95,10 @@ class Report:
 
     @classmethod
     def of(cls, failures: Iterable[Failure], most: int = MOST_RESULTS, text: str = "") -> Self:
-        """Keep the first `most` failures and count all. Raises TypeError for a field that is no text."""
+        """Make a report that keeps the first `most` failures and counts all.
+
+        Raises TypeError for a value that is no Failure, or has a field that is not a string.
+        """
         kept: list[Failure] = []
         found = 0
         for found, failure in enumerate(failures, 1):
@@ -103,7 +112,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Raises ValueError, TypeError or KeyError."""
+        """Read a report from the JSON that `to_json` wrote. Raises ValueError, TypeError or KeyError for other text."""
         fields = json.loads(text)
         failures = tuple(Failure(**failure) for failure in fields["failures"])
         return cls(failures, int(fields["found"]), str(fields["text"]), str(fields.get("node", "")))
@@ -111,9 +120,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to be stored. `attempt` names the one attempt that may store it.
+    """An event to be stored. `attempt`: the id of the attempt that stores it; an attempt stores one event at most.
 
-    `revision_read`: the item's revision when the work began. `changed`: the work itself changed the item.
+    `component`, `version`: those that did the work. `revision_read`: the item's revision when the work began.
+    `changed`: the work changed the item itself, so that storing the event increases the item's revision.
     """
 
     item: str
@@ -132,9 +142,10 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class ItemEvent:
-    """An event as it is stored. `removed`: when a repair took it out; the history keeps it.
+    """A stored event of an item. `agent`: the component and its version, or the operator.
 
-    `revision`: the item's, with the changes that the component itself made.
+    `revision_read`: the item's revision when the work began. `revision`: the same, or 1 more if the work, and nothing
+    else, changed the item. `removed`: when an operator's repair removed the event; None: the event counts.
     """
 
     id: str
@@ -156,35 +167,36 @@ class ItemEvent:
 
 def _check(failure: Failure) -> None:
     if not isinstance(failure, Failure):
-        raise TypeError(f"a component returns failures, and {failure!r:.80} is none")
+        raise TypeError(f"a component returns failures, not {failure!r:.80}")
     for name in Failure.__slots__:
         value = getattr(failure, name)
         if not isinstance(value, str):
-            raise TypeError(f"the {name} of a failure is a text, and {value!r:.80} is none")
+            raise TypeError(f"the {name} of a failure is a text, not {value!r:.80}")
 
 
 def parts_of(item: str) -> tuple[str, int | None]:
-    """The batch and the round trip: B400022028241-RT1 is round trip 1 of B400022028241."""
+    """Split an item's id into the batch and the number of the round trip: B1-RT2 into B1 and 2. None: no round trip."""
     match = _ROUND_TRIP.fullmatch(item)
     return (match["batch"], int(match["number"])) if match else (item, None)
 
 
 def checked_name(what: str, name: str) -> str:
-    """The name. Raises ValueError where no key of a lane can hold it."""
+    """Return `name`. Raises ValueError, with `what` in its message, if the name cannot be part of a lane's key."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{what} {name!r}: give 1 to 200 characters without control characters")
     try:
         length = len(name.encode())
     except UnicodeEncodeError as error:
-        raise ValueError(f"{what} {name!a} is no text: {error.reason}") from error
+        raise ValueError(f"{what} {name!a} cannot be encoded as UTF-8: {error.reason}") from error
     if length > LONGEST_NAME:
         raise ValueError(f"{what} {name[:40]!r}… has {length} bytes; at most {LONGEST_NAME}")
     return name
 
 
 def rank_of(priority: int | None) -> int:
+    """Return the number by which items are sorted: the priority, or 10 for None. Raises ValueError."""
     if priority is None:
         return NO_PRIORITY
     if not isinstance(priority, int) or isinstance(priority, bool) or not 1 <= priority <= 9:
-        raise ValueError(f"priority {priority!r}: 1 goes first, 9 last, and none goes after 9")
+        raise ValueError(f"priority {priority!r} is not within 1 (first) to 9 (last), or none")
     return priority

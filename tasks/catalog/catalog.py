@@ -1,9 +1,9 @@
-"""The harvest in SQL: objects, failures, cursors, and the last run of each member.
+"""Stores what the harvest of each member (a repository) yields: objects, failures, cursors, and how the last run ended.
 
-A fence guards each member. The first statement of every writing transaction locks the member's row and checks the
-writer's fence: a writer with a smaller fence than the greatest one seen writes nothing. A transaction that moves the
-cursor also writes the objects before it. So every object before the cursor is stored. A transaction that changes an
-object writes its event at its end (tasks/catalog/events.py).
+The first statement of every writing transaction locks the member's row and compares the writer's fence with the
+greatest one that has written for the member: a writer with a smaller fence writes nothing. A transaction that moves the
+cursor also writes the objects before the new position. So every object before the cursor is stored. A transaction that
+changes an object ends with writing the object's event (tasks/catalog/events.py).
 """
 
 import logging
@@ -13,16 +13,19 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, RowMapping, Table, delete, exists, func, select, update
 
-from tasks.catalog.events import made_by, record
+from tasks.catalog.events import event_kinds, record
 from tasks.catalog.kinds import kind_of
 from tasks.catalog.schema import CATALOG, cursors, failures, gone, is_gone, members, objects
 from tasks.database import Value, insert, open_database, portions, upsert
 from tasks.member_node.objects import SystemMetadata, entry_of
 from tasks.settings import Settings
 
-EXAMPLE = 100  # characters of a pid in a few words
+EXAMPLE = 100  # characters of a pid that is shown as an example of a failure
 LONGEST_PID = 800
-"""In characters, as the federation's schema has it. PostgreSQL keeps no much longer key."""
+"""The greatest length of an object's identifier, in characters, by the federation's XML schema.
+
+An index of PostgreSQL cannot hold much longer keys.
+"""
 
 _KNOWN = ("pid", "listed", "modified", "entry", "fence", "format_id", "size", "checksum", "algorithm")
 
@@ -30,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class Superseded(Exception):
-    """A greater fence has written for this member: another job has taken over."""
+    """Refuses a write to a member's rows: another job has written with a greater fence. `seen`: that fence."""
 
     def __init__(self, member: str, fence: int, seen: int) -> None:
-        super().__init__(f"{member}: fence {fence} is stale, {seen} was seen")
+        super().__init__(f"{member}: fence {fence} is stale: another job has written with fence {seen}")
         self.member, self.fence, self.seen = member, fence, seen
 
     def __reduce__(self) -> tuple[type["Superseded"], tuple[str, int, int]]:
@@ -41,7 +44,10 @@ class Superseded(Exception):
 
 
 class ObjectToFetch(NamedTuple):
-    """An object to fetch. `listed`, `entry`: as in the listing; None where it was requested by its pid."""
+    """An object whose metadata a run is to fetch. `listed`: the object's date in the member's listing.
+
+    `entry`: a short hash of the object's entry in the listing. Both are None for an object requested by its pid.
+    """
 
     pid: str
     listed: datetime | None
@@ -49,19 +55,25 @@ class ObjectToFetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
+    """An object that a run has fetched, with the system metadata that the member returned."""
+
     wanted: ObjectToFetch
     metadata: SystemMetadata
 
 
 class Failed(NamedTuple):
+    """An object that a run could not fetch. `status`: the HTTP status of the answer; None: there was no answer."""
+
     wanted: ObjectToFetch
     reason: str
     status: int | None
 
 
 class Known(NamedTuple):
-    """What the catalog has of a stored object: its dates, in the listing and in its metadata; its entry in the listing,
-    or as it would be there by its metadata; the fence of the run that stored it.
+    """What the catalog knows of a stored object. `dates`: the object's dates in the listing and in its metadata.
+
+    `entry`: the hash of the object's entry in the listing, or computed from the metadata. `fence`: the fence of the run
+    that stored the object.
     """
 
     dates: set[datetime]
@@ -70,6 +82,11 @@ class Known(NamedTuple):
 
 
 class FailedObject(NamedTuple):
+    """An object that could not be fetched. `status`: the HTTP status of the member's last answer, or None.
+
+    `tries`: how often a run has tried. `failed_at`, `next_try`: when a run last tried, and will try again.
+    """
+
     pid: str
     reason: str
     status: int | None
@@ -79,10 +96,11 @@ class FailedObject(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The progress of an unfinished pass: all before `position` is stored. `started_from`: the nodelist's date then.
+    """The progress of an unfinished pass through a member's listing: all objects before `position` are stored.
 
-    `began`: when the pass began; the sightings of a complete one are noted under this instant. `anew`: of a pass that
-    fetches everything, the fence of its first run.
+    `kind`: the kind of pass, such as a complete one. `started_from`: the member's date in the nodelist when the pass
+    began. `began`: when the pass began. `anew`: where the pass fetches all objects again, the fence of its first run:
+    objects stored with a smaller fence are not fetched yet; None: the pass fetches the changed objects only.
     """
 
     kind: str
@@ -93,10 +111,11 @@ class Cursor(NamedTuple):
 
 
 class MemberSummary(NamedTuple):
-    """The numbers of a member's objects, and its last run. `objects` does not count those that are `gone`.
+    """How many objects of a member are stored, how many failed, and how the member's last run ended.
 
-    `reasons`: how many failed for which, an example with each. `slashes`: how many pids with a slash were not found
-    (404), where none with a slash is stored. `alone_until`: ticks do nothing until then, since the member was silent.
+    `objects` does not count those that are `gone` (no longer at the member). `reasons`: the number of failures by
+    reason. `slashes`: how many pids with a slash the member did not find (404), if no object with a slash was ever
+    fetched from it, else 0. `alone_until`: the member did not answer, so that ticks start no run until then; or None.
     """
 
     objects: int
@@ -111,7 +130,10 @@ class MemberSummary(NamedTuple):
 
 
 class Catalog:
-    """The catalog. Raises UnusableDatabase."""
+    """Reads and writes the catalog in the database of `settings`. Raises UnusableDatabase.
+
+    `may_be_newer`: accept tables that a newer version of the program has migrated.
+    """
 
     def __init__(self, settings: Settings, *, may_be_newer: bool = False) -> None:
         self._delay, self._delay_max = settings.failure_delay, settings.failure_delay_max
@@ -127,16 +149,17 @@ class Catalog:
         cursor: Cursor | None = None,
         now: datetime,
     ) -> list[Failed]:
-        """Store objects, failures and cursor in one transaction. Returns the failures that are new. Raises Superseded.
+        """Store fetched objects, failures and the cursor of a member in one transaction.
 
-        Leaves out objects whose identifier the federation's schema forbids.
+        `cursor`: None changes no cursor. Leaves out objects whose identifier the federation's schema forbids. Returns
+        the failures of objects that had not failed before. Raises Superseded.
         """
         fetched = [item for item in fetched if storable(member, item.wanted.pid)]
         failed = [item for item in failed if storable(member, item.wanted.pid)]
         rows = [_object_row(member, item, fence) for item in fetched]
         with self.engine.begin() as connection:
             guard(connection, member, fence)
-            kinds = made_by(connection, member, rows)
+            kinds = event_kinds(connection, member, rows)
             upsert(connection, objects, rows)
             for pids in portions([item.metadata.pid for item in fetched]):
                 for table in (failures, gone):
@@ -148,27 +171,32 @@ class Catalog:
         return [item for item in failed if item.wanted.pid not in tried]
 
     def cursor(self, member: str, kind: str) -> Cursor | None:
+        """Read the cursor of the member's unfinished pass of this kind. None: there is none."""
         query = select(cursors).where(cursors.c.member == member, cursors.c.kind == kind)
         with self.engine.connect() as connection:
             row = connection.execute(query).first()
         return None if row is None else Cursor(*(getattr(row, name) for name in Cursor._fields))
 
     def finish(self, member: str, kind: str, *, fence: int) -> None:
-        """End a pass: the next one begins at the date in the nodelist."""
+        """Delete the cursor of a finished pass, so that the next pass begins at the member's date in the nodelist.
+
+        Raises Superseded.
+        """
         with self.engine.begin() as connection:
             guard(connection, member, fence)
             connection.execute(delete(cursors).where(cursors.c.member == member, cursors.c.kind == kind))
 
     def ran(self, member: str, *, fence: int, now: datetime, outcome: str, error: str | None = None) -> None:
-        """Note how the last run of a member ended."""
+        """Store how a member's run ended. `outcome`: such as `succeeded`. `error`: a message. Raises Superseded."""
         with self.engine.begin() as connection:
             guard(connection, member, fence)
             values = {"ran_at": now, "outcome": outcome, "error": error}
             connection.execute(update(members).where(members.c.member == member).values(values))
 
     def known(self, member: str, pids: Sequence[str]) -> dict[str, Known]:
-        """What is stored of each object. Leaves out those that are gone: one that comes back is fetched, whatever its
-        date.
+        """Return, by pid, the objects in `pids` that are stored.
+
+        Leaves out objects that are gone, so that a run fetches an object that has come back, whatever its date.
         """
         known: dict[str, Known] = {}
         with self.engine.connect() as connection:
@@ -180,7 +208,11 @@ class Catalog:
         return known
 
     def failing(self, member: str, pids: Sequence[str]) -> dict[str, tuple[datetime | None, datetime, datetime]]:
-        """For each failed object: its date in the listing then, the time of its next try, and that of its last."""
+        """Return, by pid, the objects in `pids` whose fetch failed.
+
+        Each with: the date in the listing when it failed (None: requested by its pid), the time of the next try, and
+        the time of the last one.
+        """
         failing: dict[str, tuple[datetime | None, datetime, datetime]] = {}
         with self.engine.connect() as connection:
             for portion in portions(pids):
@@ -191,7 +223,7 @@ class Catalog:
         return failing
 
     def due(self, member: str, now: datetime, limit: int) -> list[ObjectToFetch]:
-        """Failed objects whose next try is due."""
+        """Return at most `limit` failed objects of a member whose next try is due at `now`, the longest due first."""
         query = (
             select(failures.c.pid, failures.c.listed)
             .where(failures.c.member == member, failures.c.next_try <= now)
@@ -202,12 +234,16 @@ class Catalog:
             return [ObjectToFetch(row.pid, row.listed) for row in connection.execute(query)]
 
     def newest(self, member: str, before: datetime) -> datetime | None:
-        """The date of the newest stored object, also of one that is gone."""
+        """Return the greatest date in the listing of the member's stored objects, gone ones included, below `before`.
+
+        None: no object of the member has such a date.
+        """
         query = select(func.max(objects.c.listed)).where(objects.c.member == member, objects.c.listed < before)
         with self.engine.connect() as connection:
             return connection.execute(query).scalar()
 
     def failed(self, member: str, limit: int = 100) -> list[FailedObject]:
+        """Read the member's first failed objects, in the order of their pids."""
         query = select(failures).where(failures.c.member == member).order_by(failures.c.pid).limit(limit)
         with self.engine.connect() as connection:
             return [
@@ -216,13 +252,17 @@ class Catalog:
             ]
 
     def objects(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
-        """The member's objects that are not gone, in the order of their pids, without their documents."""
+        """Read at most `limit` objects of a member, without their documents, in the order of their pids.
+
+        Leaves out objects that are gone. `after`: the last pid of the previous page; "" for the first page.
+        """
         columns = [column for column in objects.c if column.name != "document"]
         query = select(*columns).where(objects.c.member == member, objects.c.pid > after, ~is_gone())
         with self.engine.connect() as connection:
             return [dict(row) for row in connection.execute(query.order_by(objects.c.pid).limit(limit)).mappings()]
 
     def document(self, member: str, pid: str) -> bytes | None:
+        """Read the XML document of an object's system metadata. None: the object is not stored."""
         query = select(objects.c.document).where(objects.c.member == member, objects.c.pid == pid)
         with self.engine.connect() as connection:
             return connection.execute(query).scalar()
@@ -231,7 +271,7 @@ class Catalog:
         return self.summaries([member])[member]
 
     def summaries(self, names: Sequence[str]) -> dict[str, MemberSummary]:
-        """What is kept of each of these members, in a few queries."""
+        """Read the summaries of all members in `names`, with a few queries."""
         runs: dict[str, RowMapping] = {}
         reasons: dict[str, dict[str, int]] = {name: {} for name in names}
         slashes: dict[str, int] = {}
@@ -260,7 +300,7 @@ class Catalog:
     def _record_failures(
         self, connection: Connection, member: str, failed: Sequence[Failed], now: datetime
     ) -> dict[str, int]:
-        """Note failures. Returns how often each object had failed before."""
+        """Store failures, with the time of the next try. Returns, by pid, how often an object had failed before."""
         tries: dict[str, int] = {}
         for pids in portions([item.wanted.pid for item in failed]):
             query = select(failures.c.pid, failures.c.tries).where(
@@ -270,7 +310,7 @@ class Catalog:
         rows = []
         for (pid, listed, _), reason, status in failed:
             number = tries.get(pid, 0) + 1
-            # The exponent is capped: 2.0 ** 1100 raises OverflowError.
+            # The exponent is at most 60, since a great one, such as 2.0 ** 1100, raises OverflowError.
             delay = min(self._delay * 2.0 ** min(number - 1, 60), self._delay_max)
             rows.append(
                 {"member": member, "pid": pid, "listed": listed, "reason": reason, "status": status, "tries": number}
@@ -291,7 +331,7 @@ def _summary(
 
 
 def _reasons(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str, str, int]]:
-    """Members, the reasons of their failures in a few words, and how many failed for each."""
+    """For each member and kind of failure, yield the member, a reason with an example, and the number of failures."""
     kind = func.coalesce(failures.c.kind, failures.c.reason)
     query = select(failures.c.member, kind, func.count(), func.min(failures.c.reason), func.min(failures.c.pid))
     query = query.where(failures.c.member.in_(names)).group_by(failures.c.member, kind)
@@ -300,17 +340,21 @@ def _reasons(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str
 
 
 def _slashes(connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    """Count, by member, the pids with a slash that were not found (404).
+
+    Leaves out members of which an object with a slash in its pid is stored.
+    """
     query = select(failures.c.member, func.count()).where(failures.c.member.in_(names), failures.c.status == 404)
     query = query.where(failures.c.pid.contains("/")).group_by(failures.c.member)
-    found = {row[0]: row[1] for row in connection.execute(query)}
-    stored = select(members.c.member).where(members.c.member.in_(list(found)))
+    counts = {row[0]: row[1] for row in connection.execute(query)}
+    stored = select(members.c.member).where(members.c.member.in_(list(counts)))
     stored = stored.where(exists().where(objects.c.pid.contains("/"), objects.c.member == members.c.member))
-    fine = {*connection.execute(stored).scalars()} if found else set()
-    return {name: count for name, count in found.items() if name not in fine}
+    fine = {*connection.execute(stored).scalars()} if counts else set()
+    return {name: count for name, count in counts.items() if name not in fine}
 
 
 def storable(member: str, pid: str) -> bool:
-    """True if the federation's schema allows this identifier; else logs a warning."""
+    """True if the federation's XML schema allows the identifier `pid`. Otherwise logs a warning."""
     try:
         pid.encode()
         fits = len(pid) <= LONGEST_PID and "\0" not in pid
@@ -318,20 +362,24 @@ def storable(member: str, pid: str) -> bool:
         fits = False
     if not fits:
         logger.warning(
-            "%s: an object cannot be kept: its identifier of %s characters is %a…", member, len(pid), pid[:60]
+            "%s: an object cannot be stored: its identifier of %s characters is %a…", member, len(pid), pid[:60]
         )
     return fits
 
 
 def guard(connection: Connection, member: str, fence: int) -> None:
-    """Lock the member, as the first statement of a writing transaction. Raises Superseded for a stale fence."""
+    """Lock the member's row, as the first statement of a writing transaction, and store the writer's fence.
+
+    Raises Superseded if a greater fence is stored.
+    """
     statement = insert(connection, members).values(member=member, fence=fence)
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["member"], set_={"fence": fence}, where=members.c.fence <= fence
         )
     )
-    # Not every driver reports how many rows an upsert changed, so read it back. The row is locked until the end.
+    # Read the fence back, since not every driver reports how many rows an upsert changed. The row stays locked until
+    # the transaction ends.
     seen = connection.execute(select(members.c.fence).where(members.c.member == member)).scalar_one()
     if seen != fence:
         raise Superseded(member, fence, seen)

@@ -1,11 +1,13 @@
-"""The events of objects: each is new, changed, archived or gone. Numbered in the order of the commits, without a gap.
+"""The events that an object is new, changed, archived or gone, numbered without gaps in the order of their commits.
 
-The transaction that changes objects writes their events. At its end it takes the numbers from a counter of one row,
-which it keeps locked until its commit. So whoever reads a number can read all before it. (A sequence of the database
-gives out 6 before the transaction with 5 has committed.) A transaction that rolls back gives its numbers back.
+The transaction that changes objects writes their events. Just before its commit it takes the numbers from a counter,
+whose row stays locked until the commit. So once an event can be read, all events with smaller numbers can be read, too.
+(A sequence of the database would give out 6 before the transaction with 5 has committed.) A transaction that is rolled
+back leaves the counter as it was.
 
-An event waits until it is delivered. The sender submits the first one that waits of each pid, as a job with the event's
-id: a second submit is a duplicate, and no event of a pid overtakes an earlier one.
+An event waits until it is delivered to the task that TASKS_ON_OBJECT names. The first waiting event of each pid is
+submitted as a job whose id is the event's id. So a second submit of an event is a duplicate, and no event of a pid
+overtakes an earlier one.
 """
 
 import uuid
@@ -28,7 +30,11 @@ _FACTS = (
 
 
 class ObjectEvent(NamedTuple):
-    """What became of a member's object. `sent`, `delivered`: to the task that TASKS_ON_OBJECT names."""
+    """The event that a member's object has changed. `number`: the event's place in the order of all events.
+
+    `at`: when the change was stored. `sent`, `delivered`: when a job for the event was last submitted to the task that
+    TASKS_ON_OBJECT names, and when the job had run; None: not yet.
+    """
 
     number: int
     id: str
@@ -41,11 +47,14 @@ class ObjectEvent(NamedTuple):
 
 
 class EventsForgotten(ValueError):
-    """The events behind this number are no longer kept, or were never there."""
+    """Refuses to read the events after a number: some of them have been deleted, or no event has the number yet."""
 
 
-def made_by(connection: Connection, member: str, rows: Sequence[Mapping[str, Value]]) -> dict[str, Kind]:
-    """What these rows make of their objects, by pid; ask before they are written. One that changes nothing has none."""
+def event_kinds(connection: Connection, member: str, rows: Sequence[Mapping[str, Value]]) -> dict[str, Kind]:
+    """Compare rows, before they are written to the table of objects, with the stored ones.
+
+    Returns the kind of event by pid. A row that changes nothing is left out.
+    """
     old: dict[str, Mapping[str, Value]] = {}
     for pids in portions([str(row["pid"]) for row in rows]):
         query = select(*(objects.c[name] for name in ("pid", "document", *_FACTS)))
@@ -56,6 +65,7 @@ def made_by(connection: Connection, member: str, rows: Sequence[Mapping[str, Val
 
 
 def _kind(before: Mapping[str, Value] | None, after: Mapping[str, Value]) -> Kind | None:
+    """Return the kind of event for an object's stored row and its new one. `before`: None if nothing is stored."""
     if after["archived"] and not (before and before["archived"]):
         return "archived"
     if before is None:
@@ -65,13 +75,13 @@ def _kind(before: Mapping[str, Value] | None, after: Mapping[str, Value]) -> Kin
 
 
 def _same_text(before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
-    """True if both documents say the same, however they are written."""
+    """True if the documents of both rows of an object are the same XML."""
     texts = cast(bytes, before["document"]), cast(bytes, after["document"])
     return texts[0] == texts[1] or safe_xml.same(*texts)
 
 
 def record(connection: Connection, member: str, kinds: Mapping[str, Kind], now: datetime) -> None:
-    """Write the events, as the last statements of the transaction: others wait for the counter."""
+    """Write an event for each pid in `kinds`, last in the transaction, since other writers wait for the counter row."""
     if not kinds:
         return
     connection.execute(update(event_counter).values(last=event_counter.c.last + len(kinds)))
@@ -84,13 +94,15 @@ def record(connection: Connection, member: str, kinds: Mapping[str, Kind], now: 
 
 
 class ObjectEvents:
+    """Reads and changes the events in the catalog's database."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def due(self, before: datetime, ahead: int) -> list[ObjectEvent]:
-        """The first event that waits of each pid, where it was never sent, or last sent `before` then.
+        """Return the events to submit now: of each pid the first waiting event, if it was never sent, or last `before`.
 
-        Those that were never sent come while fewer than `ahead` are on their way.
+        Returns as many never sent ones as keep the number of events that are sent and not delivered up to `ahead`.
         """
         again = _first().where(events.c.sent < before).order_by(events.c.sent, events.c.number).limit(AT_ONCE)
         sent = select(func.count()).where(events.c.sent.is_not(None), events.c.delivered.is_(None))
@@ -101,14 +113,16 @@ class ObjectEvents:
             return [event for query in queries for event in _read(connection, query)]
 
     def sent(self, numbers: Sequence[int], now: datetime) -> None:
+        """Store that the events with these numbers were submitted at `now`."""
         with self._engine.begin() as connection:
             for portion in portions(numbers):
                 connection.execute(update(events).where(events.c.number.in_(portion)).values(sent=now))
 
     def delivered(self, number: int, event_id: str, now: datetime) -> bool:
-        """Note it, also a second time. True where another event of the pid waits.
+        """Store that an event was delivered; a second call changes nothing. `number`, `event_id`: the event.
 
-        The id tells the event from one that got its number after a restored backup.
+        The id tells the event from another with the same number, as after a restored backup. Returns True if another
+        event of the same pid waits.
         """
         this = (events.c.number == number) & (events.c.id == event_id)
         pid = select(events.c.pid).where(this).scalar_subquery()
@@ -118,36 +132,41 @@ class ObjectEvents:
             return bool(connection.execute(select(waits)).scalar())
 
     def waiting(self) -> tuple[int, datetime | None]:
-        """How many wait, and since when the first does."""
+        """Return the number of undelivered events, and when the oldest of them was stored (None: there are none)."""
         query = select(func.count(), func.min(events.c.at)).where(events.c.delivered.is_(None))
         with self._engine.connect() as connection:
             count, since = connection.execute(query).one()
         return count, since
 
     def last(self) -> int:
-        """The greatest number that was given; 0 where none was."""
+        """Return the number of the newest event; 0 before the first event."""
         with self._engine.connect() as connection:
             last: int = connection.execute(select(event_counter.c.last)).scalar_one()
         return last
 
     def after(self, number: int | None, most: int = AT_ONCE) -> list[ObjectEvent]:
-        """The events behind this number, in their order; None: from the first that is kept.
+        """Return at most `most` events with greater numbers than `number`, in order; None: from the oldest stored one.
 
-        Raises EventsForgotten where some behind it are not kept, or where the number was not given yet.
+        Raises EventsForgotten if some of these were deleted, or if no event has the number yet.
         """
         query = select(events).order_by(events.c.number).limit(most)
         with self._engine.connect() as connection:
-            last = connection.execute(select(event_counter.c.last)).scalar_one()  # before those that come meanwhile
+            last = connection.execute(
+                select(event_counter.c.last)
+            ).scalar_one()  # read before the events, so that it is no greater than the last of them
             behind = _read(connection, query.where(events.c.number > (number or 0)))
         if number is not None and number != last and (not behind or behind[0].number != number + 1):
-            why = f"the events behind {number} are not all kept."
+            why = f"some events after {number} are no longer kept."
             if number > last:
-                why = f"there is no event {number} yet; was a backup of the catalog put back?"
-            raise EventsForgotten(f"{why} Begin with the catalog, and go on behind event {last}")
+                why = f"there is no event {number} yet; was a backup of the catalog restored?"
+            raise EventsForgotten(f"{why} Read the whole catalog, and then the events after {last}")
         return behind
 
     def forget(self, before: datetime, *, undelivered: bool) -> int:
-        """Delete the events up to the first that is younger or, unless `undelivered`, that waits. Returns how many."""
+        """Delete the oldest events, up to the first that was stored at `before` or later. Returns how many it deleted.
+
+        Without `undelivered`, the first event that was not delivered stays, with all later ones.
+        """
         kept = or_(events.c.at >= before, false() if undelivered else events.c.delivered.is_(None))
         with self._engine.connect() as connection:
             query = select(events.c.number).order_by(events.c.number).limit(1)
@@ -165,7 +184,7 @@ def _read(connection: Connection, query: Select[tuple[Value, ...]]) -> list[Obje
 
 
 def _first() -> Select[tuple[Value, ...]]:
-    """The first event that waits of each pid."""
+    """Build a query for the undelivered event with the smallest number of each pid."""
     earlier = events.alias()
     waits = exists().where(
         earlier.c.pid == events.c.pid, earlier.c.delivered.is_(None), earlier.c.number < events.c.number

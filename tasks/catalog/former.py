@@ -1,4 +1,4 @@
-"""Former members: they left the nodelist, and the catalog still has their objects, until somebody purges them."""
+"""Finds and purges former members: those with objects in the catalog that are no longer in the nodelist."""
 
 from collections.abc import Callable, Collection
 
@@ -12,7 +12,7 @@ from tasks.database.columns import AT_ONCE
 
 
 def former(catalog: Catalog, listed: Collection[str]) -> list[str]:
-    """The members that are not listed, and of which the catalog has objects or failures."""
+    """Return the members that have objects or failures in the catalog, except those in `listed` (the nodelist)."""
     some = (select(table.c.pid).where(table.c.member == members.c.member).exists() for table in (objects, failures))
     with catalog.engine.connect() as connection:
         kept = connection.execute(select(members.c.member).where(or_(*some)).order_by(members.c.member)).scalars()
@@ -20,10 +20,10 @@ def former(catalog: Catalog, listed: Collection[str]) -> list[str]:
 
 
 def purge(catalog: Catalog, member: str, *, fence: int, check: Callable[[], object]) -> int:
-    """Delete all that the catalog has of a member but its fence, in portions. Returns the number of its objects.
+    """Delete all rows of a member except its fence, in several transactions. Returns how many objects were deleted.
 
-    The cursors go first: whatever ends this on its way, a member that comes back is listed from its beginning. Before
-    each portion it calls `check`, which raises for a lost lease. Raises Superseded.
+    Deletes the cursors first: if the rest is interrupted and the member comes back to the nodelist, a run reads the
+    whole listing. `check`: called before each transaction; raises if the job has lost its lease. Raises Superseded.
     """
     some = select(objects.c.pid).where(objects.c.member == member).limit(AT_ONCE)
     count, portion = 0, None

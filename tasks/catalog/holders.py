@@ -1,4 +1,4 @@
-"""Finds the members that hold an object."""
+"""Finds the members that hold a copy of an object."""
 
 from collections.abc import Iterable
 
@@ -10,10 +10,10 @@ from tasks.database import portions
 
 
 def holders(catalog: Catalog, pid: str, members: Iterable[str]) -> set[str]:
-    """Those of the members whose object this is, in the catalog, and not gone."""
+    """Return those of `members` for which the catalog has the object `pid`, and not as gone."""
     holding: set[str] = set()
     with catalog.engine.connect() as connection:
-        for portion in portions(sorted(members)):  # the key begins with the member: a look-up for each
+        for portion in portions(sorted(members)):  # named, since the primary key of `objects` begins with the member
             held = select(objects.c.member).where(objects.c.member.in_(portion), objects.c.pid == pid, ~is_gone())
             holding.update(connection.execute(held).scalars())
     return holding

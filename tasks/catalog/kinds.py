@@ -1,4 +1,4 @@
-"""The kind of a failure: its reason without what differs from one object to the next."""
+"""Groups failures: a failure's kind is its reason without the parts that differ from object to object."""
 
 import re
 from urllib.parse import quote
@@ -10,7 +10,7 @@ _NUMBER = re.compile(
 
 
 def kind_of(reason: str, member: str, pid: str) -> str:
-    """The reason without the member, the pid, addresses and numbers; the status of an answer stays."""
+    """Return a failure's reason without the member, the pid, URLs and numbers; the HTTP status of an answer stays."""
     text = reason.removeprefix(f"{member}: ")
     for form in {quote(pid, safe=""), pid}:
         text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "PID", text)

@@ -10,7 +10,10 @@ from tasks.catalog.schema import failures, objects
 
 
 class ObjectState(NamedTuple):
-    """`fence`: of the run that stored the object last. `reason`, `failed_at`: of its failure, if it has one."""
+    """What the catalog has of an object. `fence`: the fence of the run that stored it last; None: it is not stored.
+
+    `reason`, `failed_at`: why and when a run last failed to fetch it; None: no failure is stored.
+    """
 
     fence: int | None
     reason: str | None
@@ -29,9 +32,10 @@ def read(catalog: Catalog, member: str, pid: str) -> ObjectState:
 
 
 def forget(catalog: Catalog, member: str, pid: str | None) -> int:
-    """Delete the failure of the object, or all of the member, so that no run tries again. Returns how many there were.
+    """Delete the stored failure of an object, so that no run tries to fetch the object again.
 
-    A run that is trying such an object now may note it again.
+    `pid`: None deletes all failures of the member. Returns how many were deleted. A run that is fetching such an object
+    now may store a failure again.
     """
     of_member = delete(failures).where(failures.c.member == member)
     with catalog.engine.begin() as connection:

@@ -28,13 +28,13 @@ members = Table(
     "members",
     metadata,
     Column("member", String(256), primary_key=True),
-    Column("fence", BigInteger, nullable=False, server_default="0"),  # the greatest fence that ever wrote
+    Column("fence", BigInteger, nullable=False, server_default="0"),  # greatest fence that wrote for the member
     Column("ran_at", Instant),
     Column("outcome", Text),
     Column("error", Text),
-    Column("silent_since", Instant),  # set while the member does not answer: ticks do nothing until alone_until
-    Column("alone_until", Instant),
-    Column("surplus", BigInteger),  # of the objects that the member counts over those that its last complete pass saw
+    Column("silent_since", Instant),  # since when the member has not answered, or NULL
+    Column("alone_until", Instant),  # ticks start no run until then, since the member does not answer; or NULL
+    Column("surplus", BigInteger),  # how many more objects the member counts than the last complete pass found listed
 )
 
 objects = Table(
@@ -42,8 +42,8 @@ objects = Table(
     metadata,
     Column("member", String(256), primary_key=True),
     Column("pid", Text, primary_key=True),
-    Column("listed", Instant, nullable=False),  # the date in the listing: a page that repeats it is no news
-    Column("modified", Instant, nullable=False),  # the date in the system metadata
+    Column("listed", Instant, nullable=False),  # the object's date in the member's listing
+    Column("modified", Instant, nullable=False),  # the object's date in its system metadata
     Column("format_id", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("checksum", Text, nullable=False),
@@ -52,9 +52,9 @@ objects = Table(
     Column("archived", Boolean, nullable=False),
     Column("obsoletes", Text),
     Column("obsoleted_by", Text),
-    Column("document", LargeBinary, nullable=False),  # the system metadata as it came
-    Column("fence", BigInteger, nullable=False),
-    Column("entry", String(16)),  # of the listing: tasks/member_node/objects.py; none of one asked for by its pid
+    Column("document", LargeBinary, nullable=False),  # the system metadata as received
+    Column("fence", BigInteger, nullable=False),  # the fence of the run that stored the object last
+    Column("entry", String(16)),  # hash of its entry in the listing (member_node/objects.py); NULL: requested by pid
     Index("objects_by_date", "member", "listed"),
 )
 
@@ -66,7 +66,7 @@ cursors = Table(
     Column("started_from", Instant, nullable=False),
     Column("position", Instant, nullable=False),
     Column("began", Instant),
-    Column("anew", BigInteger),  # of a pass that fetches everything: its first fence
+    Column("anew", BigInteger),  # fence of the first run of a pass that fetches all objects; NULL: only changed ones
 )
 
 failures = Table(
@@ -76,7 +76,7 @@ failures = Table(
     Column("pid", Text, primary_key=True),
     Column("listed", Instant),
     Column("reason", Text, nullable=False),
-    Column("kind", Text),  # tasks/catalog/kinds.py
+    Column("kind", Text),  # `reason` without what differs between objects (tasks/catalog/kinds.py)
     Column("status", Integer),
     Column("tries", Integer, nullable=False),
     Column("failed_at", Instant, nullable=False),
@@ -89,7 +89,7 @@ sightings = Table(
     metadata,
     Column("member", String(256), primary_key=True),
     Column("pid", Text, primary_key=True),
-    Column("seen", Instant, nullable=False),  # the beginning of the last complete pass that saw the object
+    Column("seen", Instant, nullable=False),  # when the last complete pass that found the object listed began
     sqlite_with_rowid=False,
 )
 
@@ -98,7 +98,7 @@ gone = Table(
     metadata,
     Column("member", String(256), primary_key=True),
     Column("pid", Text, primary_key=True),
-    Column("since", Instant, nullable=False),  # when the member first answered that it does not have it
+    Column("since", Instant, nullable=False),  # when the member answered 404 or 410 for the object
     sqlite_with_rowid=False,
 )
 
@@ -108,12 +108,12 @@ events = Table(
     "object_events",
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("id", String(36), nullable=False),  # also of the job that delivers it
+    Column("id", String(36), nullable=False),  # also the id of the job that delivers the event
     Column("member", String(256), nullable=False),
     Column("pid", Text, nullable=False),
     Column("kind", String(8), nullable=False),
     Column("at", Instant, nullable=False),
-    Column("sent", Instant),  # when it was last submitted
+    Column("sent", Instant),  # when a job for the event was last submitted
     Column("delivered", Instant),
     Index("object_events_by_pid", "pid", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
     Index("object_events_by_sent", "sent", "number", sqlite_where=_WAITS, postgresql_where=_WAITS),
@@ -124,5 +124,5 @@ event_counter = Table("object_event_counter", metadata, Column("last", BigIntege
 
 
 def is_gone() -> Exists:
-    """An SQL condition: the object of the enclosing query is gone."""
+    """Build an SQL condition: the row of `objects` in the enclosing query is of an object that is gone."""
     return exists().where(gone.c.member == objects.c.member, gone.c.pid == objects.c.pid)

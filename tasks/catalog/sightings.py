@@ -1,6 +1,7 @@
-"""Sightings: which objects each complete pass saw in a member's listing, and which objects are gone.
+"""Sightings: which objects a complete pass has found in a member's listing, and which objects are gone from the member.
 
-The instant at which a pass began identifies it, also after an interruption. Objects stay in the catalog.
+The instant at which a pass began identifies the pass, also after an interruption. Objects that are gone stay in the
+catalog.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,23 +16,31 @@ from tasks.database import Value, portions, upsert
 
 
 class Sightings:
+    """Reads and writes the sightings and the gone objects in the catalog's database.
+
+    `began`, in all methods: when the complete pass began, which identifies it.
+    """
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def saw(self, member: str, pids: Collection[str], began: datetime, *, fence: int) -> None:
-        """Note that the pass has seen these objects in the member's listing. Raises Superseded."""
+        """Store that the pass has found these objects in the member's listing. Raises Superseded."""
         with self._engine.begin() as connection:
             guard(connection, member, fence)
             _note(connection, member, pids, began)
 
     def seen(self, member: str, began: datetime) -> int:
-        """The number of objects that the pass has seen."""
+        """Return the number of objects that the pass has found in the member's listing."""
         query = select(func.count()).where(sightings.c.member == member, sightings.c.seen == began)
         with self._engine.connect() as connection:
             return connection.execute(query).scalar_one()
 
     def surplus(self, member: str, surplus: int, *, fence: int) -> int | None:
-        """Note by how many objects the member counts more than the pass has seen. Returns what the last pass noted."""
+        """Store how many more objects the member says it has than the pass has found in its listing.
+
+        Returns the number that the previous pass stored, or None. Raises Superseded.
+        """
         of_member = members.c.member == member
         with self._engine.begin() as connection:
             guard(connection, member, fence)
@@ -39,15 +48,18 @@ class Sightings:
             connection.execute(update(members).where(of_member).values(surplus=surplus))
         return before
 
-    def witnesses(self, member: str, began: datetime, limit: int) -> list[str]:
-        """Some objects that are stored, and that the pass has seen."""
+    def samples(self, member: str, began: datetime, limit: int) -> list[str]:
+        """Return at most `limit` stored objects that the pass has found listed and whose last fetch did not fail."""
         failing = exists().where(failures.c.member == objects.c.member, failures.c.pid == objects.c.pid)
         query = select(objects.c.pid).join(sightings, _same(sightings)).where(objects.c.member == member, ~failing)
         with self._engine.connect() as connection:
             return list(connection.execute(query.where(sightings.c.seen == began).limit(limit)).scalars())
 
     def unseen(self, member: str, began: datetime, limit: int) -> list[str]:
-        """Objects, stored or failed, that the pass has not seen, the longest unseen first."""
+        """Return at most `limit` stored or failed objects that the pass has not found in the listing.
+
+        Failed objects come first, then those that no pass ever found, then those found longest ago.
+        """
         last = sightings.c.seen
         not_seen = or_(last.is_(None), last < began)
         stored = select(objects.c.pid).outerjoin(sightings, _same(sightings)).where(objects.c.member == member)
@@ -58,17 +70,20 @@ class Sightings:
             pids = [*connection.execute(failed.limit(limit)).scalars()]
             return list(dict.fromkeys([*pids, *connection.execute(stored.limit(limit)).scalars()]))[:limit]
 
-    def judge(
+    def note_checked(
         self,
         member: str,
         *,
         missing: Sequence[str],
-        asked: Sequence[str],
+        checked: Sequence[str],
         began: datetime,
         fence: int,
         now: datetime,
     ) -> None:
-        """Note that the objects in `missing` are gone, and all in `asked` as seen by the pass. Raises Superseded."""
+        """Store that the objects in `missing` are gone, with their events, and that the pass has checked `checked`.
+
+        Checked objects count as found by the pass, so that the pass does not check them twice. Raises Superseded.
+        """
         with self._engine.begin() as connection:
             guard(connection, member, fence)
             lost: list[str] = []
@@ -77,11 +92,14 @@ class Sightings:
                 lost += connection.execute(had).scalars()
                 connection.execute(delete(failures).where(failures.c.member == member, failures.c.pid.in_(pids)))
             upsert(connection, gone, [{"member": member, "pid": pid, "since": now} for pid in lost])
-            _note(connection, member, asked, began)
+            _note(connection, member, checked, began)
             record(connection, member, dict.fromkeys(lost, "gone"), now)
 
     def gone(self, member: str, *, after: str = "", limit: int = 100) -> list[Mapping[str, Value]]:
-        """The stored objects that are gone, in the order of their pids, with `gone_since`."""
+        """Read at most `limit` objects of a member that are gone, with `gone_since`, in the order of their pids.
+
+        `after`: the last pid of the previous page; "" for the first page.
+        """
         columns = [column for column in objects.c if column.name != "document"]
         query = select(*columns, gone.c.since.label("gone_since")).join(gone, _same(gone))
         query = query.where(gone.c.member == member, gone.c.pid > after).order_by(gone.c.pid).limit(limit)
@@ -96,5 +114,5 @@ def _note(connection: Connection, member: str, pids: Collection[str], began: dat
 
 
 def _same(table: Table) -> ColumnElement[bool]:
-    """A join condition: the table's row of the same object."""
+    """Build a join condition: the row of `table` and the row of `objects` are of the same object."""
     return (table.c.member == objects.c.member) & (table.c.pid == objects.c.pid)

@@ -1,4 +1,4 @@
-"""The service's own commands of `coordinator`."""
+"""The commands that the service adds to the command `coordinator`."""
 
 from tasks.cli import main
 

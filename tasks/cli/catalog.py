@@ -1,4 +1,4 @@
-"""`coordinator catalog`: the objects harvested from a member."""
+"""`coordinator catalog`: shows the objects harvested from a member."""
 
 from operator import itemgetter
 
@@ -23,7 +23,7 @@ def catalog(member: str, failed: bool, gone: bool, after: str, most: int, as_jso
     if not (summary.objects or summary.gone) and member not in here.nodelist.listed():
         raise UnknownMember(member)
     if failed and gone:
-        raise click.UsageError("--failed and --gone show different objects: take one of them")
+        raise click.UsageError("--failed and --gone show different objects: give only one of them")
     if failed:
         rows, after = [failure._asdict() for failure in here.catalog.failed(member, limit=most)], ""
         heads = ["pid", "reason", "status", "tries", "failed_at", "next_try"]

@@ -1,4 +1,4 @@
-"""`coordinator components …`: the declared components, the items they work on, and one run of a component."""
+"""`coordinator components …`: shows the declared components and the items they work on, and runs a component once."""
 
 from copy import copy
 
@@ -18,8 +18,8 @@ def components(ctx: click.Context, as_json_: bool) -> None:
     """Show each component: what it waits for, its last run, what it works on, or why it works on nothing."""
     if ctx.invoked_subcommand:
         return
-    here: Registry = ctx.obj
-    conditions = [look.condition(here, component) for component in here.all()]
+    registry: Registry = ctx.obj
+    conditions = [look.condition(registry, component) for component in registry.all()]
     if as_json_:
         return print_list("components", conditions, {}, as_json_)
     heads = "component", "waits for", "limit", "works on", "waiting", "eligible", "last run", "next"
@@ -29,10 +29,10 @@ def components(ctx: click.Context, as_json_: bool) -> None:
             click.echo(f"{condition['component']} is idle: {reason}")
 
 
-def components_command(here: Registry) -> click.Group:
-    """The command, for the components of an app."""
+def components_command(registry: Registry) -> click.Group:
+    """Build the command group `components`, which shows and runs the components in `registry`."""
     command = copy(components)
-    command.context_settings = {"obj": here}
+    command.context_settings = {"obj": registry}
     return command
 
 
@@ -41,14 +41,14 @@ def components_command(here: Registry) -> click.Group:
 @click.option("--working", is_flag=True, help="Only the items that it works on now.")
 @json_option
 @click.pass_obj
-def show(here: Registry, name: str, working: bool, as_json_: bool) -> None:
-    """Show a component, or with --working the items that it works on."""
-    component = here[name]
+def show(registry: Registry, name: str, working: bool, as_json_: bool) -> None:
+    """Show a component's declaration and state, or with --working the items that it works on."""
+    component = registry[name]
     if working:
         return print_list(
-            "working", look.working(here, component), columns_of("item", "node", "job", "since"), as_json_
+            "working", look.working(registry, component), columns_of("item", "node", "job", "since"), as_json_
         )
-    condition = look.condition(here, component)
+    condition = look.condition(registry, component)
     lines = [(name, value) for name, value in condition.items() if name != "idle"]
     reasons = [("idle", reason) for reason in condition["idle"]]
     click.echo(as_json(condition) if as_json_ else as_pairs([*lines, *reasons]))
@@ -58,15 +58,17 @@ def show(here: Registry, name: str, working: bool, as_json_: bool) -> None:
 @click.argument("name")
 @click.pass_context
 def run(ctx: click.Context, name: str) -> None:
-    """Poll once and wait for all children. Status: 0 done or nothing to do, 1 an item failed, 2 could not work,
-    3 busy elsewhere.
+    """Run a component once: poll for items, and wait until the jobs of all of them have ended.
+
+    Exit status: 0 done or nothing to do, 1 an item failed, 2 the run could not work, 3 another run is polling.
     """
     ctx.exit(_ran(ctx.obj, name))
 
 
-def _ran(here: Registry, name: str) -> int:
+def _ran(registry: Registry, name: str) -> int:
+    """Run a component once, print the outcome of each item, and return the exit status."""
     try:
-        ended = by_hand.run(here, here[name])
+        ended = by_hand.run(registry, registry[name])
     except Exception as error:
         click.echo(f"{name} could not work: {error}", err=True)
         return by_hand.UNABLE
@@ -85,6 +87,7 @@ def _ran(here: Registry, name: str) -> int:
 
 
 def _row(condition: look.ComponentCondition) -> list[object]:
+    """Return the cells of a component's row in the table that `coordinator components` prints."""
     needs = [
         *condition["past"],
         *(f"{kind} failed" for kind in condition["past_failed"]),

@@ -1,4 +1,4 @@
-"""`coordinator events`: what became of the objects, from a number on."""
+"""`coordinator events`: shows the events of objects after a given number."""
 
 import click
 

@@ -1,6 +1,7 @@
-"""What the batches add to the coordinator's commands, answers and pages; it also serves an app of your own.
+"""Adds the commands, the answers of `why` and the dashboard pages of items and components to a coordinator, that of the
+service or of an app of your own.
 
-Its modules are imported when they are called: the list of commands needs none.
+Each command's module is imported when the command is called, to keep `--help` fast.
 """
 
 from collections.abc import Callable
@@ -22,37 +23,40 @@ HELP = {
 
 
 def errors(error: Exception) -> Exception | None:
-    """The error for people."""
+    """Return the exception that the command line prints as one sentence; None: it prints `error` with a traceback."""
     from tasks.errors import plain
 
     return plain(error)
 
 
 def batches(components: "Registry | Callable[[], Registry]") -> Extension:
-    """The commands `items` and `components` for an app's components, `why --item`, and their pages."""
+    """Return an Extension with the commands `items` and `components`, `why --item`, and the dashboard pages.
 
-    def here() -> "Registry":
+    `components`: the app's components, or a function that returns them, called at the first use.
+    """
+
+    def registry() -> "Registry":
         return components() if callable(components) else components
 
     def items() -> click.Command:
         from tasks.cli.items import items_command
 
-        return items_command(here())
+        return items_command(registry())
 
     def of_components() -> click.Command:
         from tasks.cli.components import components_command
 
-        return components_command(here())
+        return components_command(registry())
 
     def why(item: str) -> Why:
         from tasks.components import look
 
-        return look.why(here(), item)
+        return look.why(registry(), item)
 
     def pages() -> "Pages":
         from tasks.pages import batches as made
 
-        return made.pages(here())
+        return made.pages(registry())
 
     commands = (Later("items", HELP["items"], items), Later("components", HELP["components"], of_components))
     return Extension("batches", commands=commands, why={"item": why}, errors=errors, pages=pages)

@@ -1,4 +1,6 @@
-"""The service's own commands of `coordinator`. Each imports its module when it is called: `--help` needs none."""
+"""Adds the service's commands to `coordinator`. Each command's module is imported when the command is called, to keep
+`--help` fast.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -24,11 +26,13 @@ HELP = {
     "catalog": "Show the objects harvested from a member that it still has.",
     "events": "Show what became of objects, in the order in which it was stored: new, changed, archived, gone.",
     "nodelist": "The list of members.",
-    "web": "Serve member nodes over HTTP, until Ctrl-C: they ask for their own objects, and read the list.",
+    "web": "Serve member nodes over HTTP, until Ctrl-C: they request the harvest of their objects, and read the list.",
 }
 
 
 def _command(name: str) -> Later:
+    """Make a command that is imported from `tasks.cli.<name>` when it is called."""
+
     def load() -> click.Command:
         command: click.Command = getattr(import_module(f"tasks.cli.{name}"), name)
         return command
@@ -61,7 +65,7 @@ def _components() -> "Registry":
 
 
 def _members_app() -> object:
-    from tasks.web import Callers, MembersApp  # commands need no server
+    from tasks.web import Callers, MembersApp  # imported here, since no command needs the web server
 
     return MembersApp(Callers())
 

@@ -1,13 +1,23 @@
-"""`coordinator members …`: the condition of each member, and the operator's changes of the list."""
+"""`coordinator members …`: shows the state of each member, and changes the list of members for an operator."""
 
 from collections.abc import Callable
-from functools import update_wrapper
 from operator import attrgetter
+from typing import Unpack
 
 import click
 
 import tasks.members as own
-from coordinator.extending import act_options, columns_of, json_option, page_of, paged, print_list
+from coordinator.extending import (
+    Acting,
+    act_options,
+    columns_of,
+    commands_of,
+    json_option,
+    page_of,
+    paged,
+    print_list,
+    verbs_in,
+)  # fmt: skip
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog import one_object
@@ -39,6 +49,7 @@ def _last_run(condition: own.Condition) -> str | None:
 
 
 def _wrong(condition: own.Condition) -> str:
+    """Return a text with all that is wrong with a member; "" if nothing is."""
     reasons = [f"not scheduled: {condition.unscheduled}"] if condition.unscheduled else []
     reasons += [f"left alone until {instants.shown(condition.left_alone_until)}"] if condition.left_alone_until else []
     failures = [f"{count} × {reason}" for reason, count in list(condition.failures.items())[:3]]
@@ -58,7 +69,7 @@ as_option = click.option(
 @click.argument("where", metavar="URL|MEMBER")
 @as_option
 def check(where: str, expected: str) -> None:
-    """Check whether the member can be synchronized that has this base URL, or this id in the list."""
+    """Check whether a member can be synchronized. Give its base URL, or its id in the list."""
     if "://" not in where and where in (listed := service().nodelist.listed()):
         where, expected = listed[where].member.base_url, where
     if _checked(where, expected)[1]:
@@ -66,7 +77,10 @@ def check(where: str, expected: str) -> None:
 
 
 def _checked(url: str, expected: str) -> tuple[Member | None, list[Check]]:
-    """Print each check. Returns the member, if it describes itself, and the failed checks."""
+    """Check the member at a base URL, and print the result of each check. `expected`: the member's id, or NOBODY.
+
+    Returns the member as it describes itself (None: it does not), and the failed checks.
+    """
     member, failed = None, []
     for check in look(url, service().settings, expected):
         member = member or check.member
@@ -75,42 +89,29 @@ def _checked(url: str, expected: str) -> tuple[Member | None, list[Check]]:
     return member, failed
 
 
-def acts(*, argument: str = "MEMBER") -> Callable[[Callable[..., own.ActReport]], click.Command]:
-    """Make a command of a function that changes the list. The history keeps `--why` and `--by`."""
-
-    def add(function: Callable[..., own.ActReport]) -> click.Command:
-        def act(**options: object) -> None:
-            done = function(**options)
-            click.echo("\n".join(done.lines))
-            if done.remark:
-                click.echo(done.remark, err=True)
-
-        named: Callable[..., None] = update_wrapper(act, function)
-        return members.command()(click.argument("member", metavar=argument)(act_options(named)))
-
-    return add
-
-
-@acts(argument="URL")
+@members.command()
+@click.argument("where", metavar="URL")
 @as_option
-def add(member: str, expected: str, why: str, by: str, ticket: str) -> own.ActReport:
-    """Add the member at a base URL, as it describes itself; approve it later."""
-    described, failed = _checked(member, expected)
+@act_options
+def add(where: str, expected: str, **acting: Unpack[Acting]) -> None:
+    """Add the member at a base URL to the list, as the member describes itself. It is not approved yet."""
+    described, failed = _checked(where, expected)
     if described is None or failed:
         raise click.ClickException(f"not added: {failed[0].name}: {failed[0].detail}")
-    return own.add(described, why=why, by=by, ticket=ticket)
+    done = own.add(described, **acting)
+    click.echo("\n".join(done.lines))
+    if done.remark:
+        click.echo(done.remark, err=True)
 
 
-for change in (own.approve, own.suspend, own.reset, own.remove, own.purge):
-    acts()(change)
-for choice in (own.accept, own.refuse):
-    acts()(click.argument("fields", metavar="[FIELD]...", nargs=-1)(choice))
+for command in commands_of(verbs_in(own.acts).values(), "members"):
+    members.add_command(command)
 
 
 @members.command()
 @click.argument("member", required=False)
 def refresh(member: str | None) -> None:
-    """Read what MEMBER says of itself, or what each one does: the same as once a day."""
+    """Request MEMBER's description of itself, or that of each member, as happens once a day without this."""
     listed = service().nodelist.listed()
     if member is not None and member not in listed:
         raise own.UnknownMember(member)
@@ -123,7 +124,7 @@ def refresh(member: str | None) -> None:
 @click.option("--revoke", is_flag=True, help="Make none: end the one that it has.")
 @act_options
 def token(member: str, revoke: bool, why: str, by: str, ticket: str) -> None:
-    """Make the token with which MEMBER asks over HTTP, and print it, once. An earlier one ends."""
+    """Make a token for MEMBER's requests over HTTP, and print it; it is not shown again. An earlier token ends."""
     made = own.token(member, revoke=revoke, why=why, by=by, ticket=ticket)
     click.echo(made or f"{member} has no token")
 
@@ -133,11 +134,11 @@ def token(member: str, revoke: bool, why: str, by: str, ticket: str) -> None:
 @click.argument("pid", required=False)
 @click.option("--all", "all_", is_flag=True, help="All failures of MEMBER.")
 def forget(member: str, pid: str | None, all_: bool) -> None:
-    """Take PID from the failures of MEMBER, such as a mistyped one: no run tries it again unless somebody asks."""
+    """Delete the failure of PID, such as a mistyped one, so that no run tries to fetch it from MEMBER again."""
     if all_ == (pid is not None):
         raise click.UsageError("give either PID or --all")
     count = one_object.forget(service().catalog, member, pid)
     if pid is not None and not count:
         raise click.ClickException(f"{pid} is no failed object of {member}: coordinator catalog {member} --failed")
     what = f"{pid} is" if pid is not None else f"{count} failed object{' is' if count == 1 else 's are'}"
-    click.echo(f"{member}: {what} forgotten; what the member lists or somebody asks for comes back")
+    click.echo(f"{member}: {what} forgotten; an object that the member lists or somebody requests is tried again")

@@ -1,4 +1,4 @@
-"""`coordinator nodelist …`: the list of members, its copies, and its history."""
+"""`coordinator nodelist …`: imports, exports, shows and compares the list of members and its copies."""
 
 import time
 import uuid
@@ -16,7 +16,7 @@ from tasks.app import NODELIST, app, coordinator, documents
 from tasks.documents.document import Commit
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member, scheduled
-from tasks.nodelist.store_notes import Pending, in_few_lines, lacking, lacks
+from tasks.nodelist.store_notes import Pending, grouped, pending_lines, pending_members
 from tasks.nodelist.stores import Listed, NodelistStore, NodelistStoreAway
 from tasks.nodelist.verify import Verdict, not_understood, verify_all
 from tasks.nodelist.xml_format import Parsed, parse_nodelist, write_nodelist
@@ -24,9 +24,9 @@ from tasks.service import own_store, service
 from tasks.settings import Settings
 
 PATIENCE = 60.0  # seconds to wait for the end of a refresh
-ON_ITS_WAY = 10.0  # seconds that a comparison waits for a change
-WRITING, LOOK = 10.0, 0.2  # seconds until the nodes have written to the store, and between two looks
-SHOWN = 3  # entries of a change that the table shows
+ON_ITS_WAY = 10.0  # seconds for which `verify` waits until a change in progress has reached all copies
+WRITING, LOOK = 10.0, 0.2  # seconds to wait until a node has written to the permanent store, and between two reads
+SHOWN = 3  # the most entries of a change that the table of the history shows
 
 
 @click.group()
@@ -42,7 +42,7 @@ def nodelist() -> None:
 def import_(file: Path, dry_run: bool, yes: bool, **acting: Unpack[Acting]) -> None:
     """Replace the list by a DataONE node-list document.
 
-    Dates that the document does not name stay. A member that it does not name leaves the list.
+    A member that the document does not name leaves the list. A date that it does not name stays as it is.
     """
     try:
         parsed = parse_nodelist(file.read_bytes())
@@ -64,12 +64,12 @@ def import_(file: Path, dry_run: bool, yes: bool, **acting: Unpack[Acting]) -> N
     able = sum(member.synchronizable for member in parsed.members)
     count = len(parsed.members)
     click.echo(f"{count} member{'' if count == 1 else 's'}, {able} of them can be synchronized")
-    for line in _pending(lacking(here.document), here.store.name):
+    for line in _pending(pending_members(here.document), here.store.name):
         click.echo(line, err=True)
 
 
 def _wrong(parsed: Parsed) -> Iterator[str]:
-    """What of a document is left out, or never comes."""
+    """Yield a sentence for each entry that an import leaves out, and for each member whose schedule starts no run."""
     yield from (f"left out: {problem}" for problem in parsed.problems)
     on_time = [member for member in parsed.members if member.schedule and member.synchronizable]
     for member in on_time:
@@ -86,7 +86,7 @@ def export(file: Path | None, v1: bool) -> None:
     Members that are not approved are left out.
     """
     here = service().nodelist
-    here.document.pointer()  # raises StoreUnavailable: without Redis nobody knows the committed version
+    here.document.pointer()  # raises StoreUnavailable while Redis is away, since only Redis knows the committed version
     listed = here.listed()
     for member_id, entry in listed.items():
         if not entry.approved:
@@ -101,9 +101,9 @@ def export(file: Path | None, v1: bool) -> None:
 @nodelist.command()
 @json_option
 def show(as_json_: bool) -> None:
-    """Show the committed list, its keepers, and what the permanent store lacks."""
+    """Show the committed list, the nodes and beats that keep a copy, and the changes that the permanent store lacks."""
     here = service().nodelist
-    copy, kept_by, pending = here.document.read(), here.document.members(), lacking(here.document)
+    copy, kept_by, pending = here.document.read(), here.document.members(), pending_members(here.document)
     listed, name, broken = here.listed(), here.store.name, _broken(here.store)
     if as_json_:
         about = {"version": copy.version, "stale": copy.stale, "kept_by": kept_by, "store": name, "broken": broken}
@@ -138,7 +138,7 @@ def show(as_json_: bool) -> None:
 
 
 def _broken(store: NodelistStore) -> list[str] | None:
-    """A sentence about each entry in the permanent store that cannot be understood. None: the store is away."""
+    """Return a sentence about each entry in the permanent store that cannot be read. None: the store is away."""
     try:
         return list(store.read().problems)
     except NodelistStoreAway:
@@ -150,6 +150,7 @@ def _schedule(member: Member) -> str | None:
 
 
 def _synchronized(entry: Listed) -> str:
+    """Return `yes` if a member is harvested on schedule, else why it is not."""
     if not entry.approved:
         return "it is not approved"
     schedule = scheduled(entry.member, service().settings.zone)
@@ -157,13 +158,17 @@ def _synchronized(entry: Listed) -> str:
 
 
 def _pending(pending: dict[str, Pending], name: str) -> Iterable[str]:
-    return (f"pending: {line}" for line in in_few_lines(lacks(pending, name), name))
+    """Return lines about the changes that the permanent store lacks. `name`: the store's address."""
+    return (f"pending: {line}" for line in grouped(pending_lines(pending, name), name))
 
 
 def still_lacking(member_id: str) -> str | None:
-    """Why the permanent store lacks the member's newest version. Gives the nodes some seconds to write it."""
+    """Wait up to 10 seconds until a node has written the member's newest version to the permanent store.
+
+    Returns None once it has, else the reason why the store lacks that version.
+    """
     deadline = time.monotonic() + WRITING
-    while pending := lacking(service().nodelist.document).get(member_id):
+    while pending := pending_members(service().nodelist.document).get(member_id):
         if pending.why or time.monotonic() > deadline:
             return pending.reason
         time.sleep(LOOK)
@@ -187,15 +192,15 @@ def still_lacking(member_id: str) -> str | None:
 )
 @json_option
 def verify(known: Path | None, patience: float, as_json_: bool) -> None:
-    """Compare the disks of all nodes and beats, Redis and the permanent store.
+    """Compare the list on the disks of all nodes and beats, in Redis and in the permanent store.
 
-    Where they differ, each living node and beat is named with what it has: same, behind, out (and why), unknown.
-    The exit status is 1 where they differ.
+    If they differ, shows for each living node and beat whether its copy is the same, behind, out (and why) or unknown,
+    and the exit status is 1.
     """
     nodes, here = frozenset(node.name for node in coordinator.nodes() if node.app == app.main), service().nodelist
 
     def waiting(differences: list[str]) -> None:
-        for line in in_few_lines(differences, here.store.name):
+        for line in grouped(differences, here.store.name):
             click.echo(f"waits at most {patience:g} s: {line}", err=True)
 
     verdict = verify_all(here, nodes, patience, waiting)
@@ -207,22 +212,27 @@ def verify(known: Path | None, patience: float, as_json_: bool) -> None:
         click.echo(
             f"version {verdict.version} is the same on {', '.join(verdict.copies)}, in Redis and in {verdict.store}"
         )
-    few = in_few_lines(differences, verdict.store)
+    few = grouped(differences, verdict.store)
     for line in () if as_json_ else (*few, *(f"known: {line}" for line in excused), *mended):
         click.echo(line, err=True)
-    if differences and verdict.keepers and not as_json_:
-        click.echo(as_table(("node or beat", "its copy"), verdict.keepers.items()))
+    if differences and verdict.replicas and not as_json_:
+        click.echo(as_table(("node or beat", "its copy"), verdict.replicas.items()))
     if differences:
         raise click.exceptions.Exit(1)
 
 
 def _named(file: Path) -> set[str]:
+    """Read a file with one name a line. A # begins a comment."""
     lines = (line.partition("#")[0].strip() for line in file.read_text(encoding="utf-8").splitlines())
     return {line for line in lines if line}
 
 
 def _excused(verdict: Verdict, known: set[str]) -> tuple[list[str], list[str], list[str]]:
-    """The differences that are known; the others; a sentence about each name that is known and not broken any more."""
+    """Split the differences of a comparison into the known ones and the others. Returns both, and a sentence about each
+    id in `known` whose entry is no longer broken.
+
+    `known`: ids of members whose entries in the permanent store are known to be broken.
+    """
     store = verdict.store
     broken = {name for name in known if not_understood(name, store) in verdict.differences}
     excused = [
@@ -239,9 +249,10 @@ def _excused(verdict: Verdict, known: set[str]) -> tuple[list[str], list[str], l
 @nodelist.command()
 @act_options
 def moved(**acting: Unpack[Acting]) -> None:
-    """Note that the permanent store has moved: the installation has from now on the one that the settings name.
+    """Tell the installation that its permanent store has moved to the one that the settings name.
 
-    No node may live. Members that the other store has count as it has them, and it gets the others, once a node lives.
+    All nodes and beats must have ended. The next node that starts takes over the members that the new store has, and
+    writes the others to that store.
     """
     store, anew = own_store(coordinator.store, Settings.from_environment()), documents[NODELIST].unseen()
     before = whereabouts.move(coordinator, whereabouts.NODELIST, store.identity(), store.name, anew, **acting)
@@ -251,7 +262,7 @@ def moved(**acting: Unpack[Acting]) -> None:
 @nodelist.command()
 @json_option
 def history(as_json_: bool) -> None:
-    """Show the last 100 changes, the newest first."""
+    """Show the last 100 changes of the list, the newest first."""
     columns: dict[str, Callable[[Commit], object]] = {
         **columns_of("version", when="at"),
         **columns_of("who", "why"),
@@ -267,7 +278,7 @@ def _few(entries: tuple[str, ...]) -> str:
 
 @nodelist.command()
 def refresh() -> None:
-    """Have a node reconcile the list with its permanent store now."""
+    """Have a node take over what others have changed in the permanent store, and write back what the store lacks."""
     if not any(node.app == app.main for node in coordinator.nodes()):
         raise click.ClickException(
             "no node is alive to refresh the list (coordinator nodes). The next node that starts will do it"
@@ -277,7 +288,7 @@ def refresh() -> None:
         done = coordinator.wait(job_id, PATIENCE)
     except WaitTimeout:
         raise click.ClickException(
-            f"the refresh did not end within {PATIENCE:g} s. To wait on: coordinator wait {job_id}"
+            f"the refresh did not end within {PATIENCE:g} s. To wait longer: coordinator wait {job_id}"
         ) from None
     if done.state != "succeeded":
         raise click.ClickException(f"{done.state}: {(done.error or {}).get('message', 'no reason was kept')}")
@@ -286,5 +297,5 @@ def refresh() -> None:
     here = service().nodelist
     for line in done.result["changes"] or [f"nobody else has changed {here.store.name}"]:
         click.echo(line)
-    for line in _pending(lacking(here.document), here.store.name):
+    for line in _pending(pending_members(here.document), here.store.name):
         click.echo(line, err=True)

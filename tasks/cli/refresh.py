@@ -1,4 +1,4 @@
-"""`coordinator refresh`: ask for a member's synchronization, and watch it."""
+"""`coordinator refresh`: requests a member's synchronization, and with --wait shows its progress and outcome."""
 
 import math
 import sys
@@ -16,8 +16,8 @@ from tasks.harvest.outcome import STORED
 from tasks.nodelist.protocol import WRITTEN
 from tasks.service import service
 
-TAKEN_IN = 10.0  # seconds to wait until a node takes the request in
-LOOK = 0.1
+TAKEN_IN = 10.0  # seconds to wait until a node has read the request from its queue
+LOOK = 0.1  # seconds between two reads of the job's state
 
 
 @click.command()
@@ -44,7 +44,7 @@ def refresh(member: str, pid: str | None, complete: bool, wait: bool, why: str, 
 
 
 def _print(member: str, job: Job) -> None:
-    """Say how the run ended. Ends the command with 1 where it did not succeed."""
+    """Print how a member's synchronization ended. If it did not succeed, raises ClickException, for exit status 1."""
     if job.state != "succeeded":
         raise click.ClickException(f"{member}: {job.state}: {_words(job)}")
     result = job.result or {}
@@ -59,7 +59,10 @@ def _print(member: str, job: Job) -> None:
 
 
 def _print_object(member: str, pid: str, job: Job) -> None:
-    """Say what became of one object, however the run ended that others asked for, too."""
+    """Print whether an object is stored now, even if the run that was to fetch it failed for another reason.
+
+    Raises ClickException, for exit status 1, if the object is not stored.
+    """
     end = (job.result or {}).get("pids", {}).get(pid) or _in_catalog(member, pid, job)
     if end != STORED:
         raise click.ClickException(f"{member}: {pid} is not stored: {end}")
@@ -67,7 +70,10 @@ def _print_object(member: str, pid: str, job: Job) -> None:
 
 
 def _in_catalog(member: str, pid: str, job: Job) -> str:
-    """The end of the object as the run noted it in the catalog: the run failed, or its result had no room for it."""
+    """Return the outcome of one object from the catalog, since the job's result does not have it: STORED, or why not.
+
+    A result lacks the object if the run failed, or had too many objects for its result.
+    """
     noted = one_object.read(service().catalog, member, pid)
     if job.fence is not None and noted.fence is not None and noted.fence >= job.fence:
         return STORED
@@ -77,12 +83,16 @@ def _in_catalog(member: str, pid: str, job: Job) -> str:
 
 
 def _words(job: Job) -> str:
+    """Return the reason why a job did not succeed, from its error or its result."""
     reason = (job.error or {}).get("message") or (job.result or {}).get("reason")
     return str(reason or f"its job {job.state}, and no reason was kept")
 
 
 def _watch(job_id: str) -> Job:
-    """Wait for the end of the job. Stderr shows its progress: a live line on a terminal, else a line per state."""
+    """Wait for the end of a job, and return the job. Raises ClickException if no node takes the request in 10 seconds.
+
+    Shows the progress on stderr: on a terminal in one line that changes, else in a line for each state.
+    """
     live, shown = sys.stderr.isatty(), ""
     deadline = time.monotonic() + TAKEN_IN
     while True:

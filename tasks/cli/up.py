@@ -1,4 +1,4 @@
-"""`coordinator up`: the service on this machine."""
+"""`coordinator up`: runs all processes of the service on this machine."""
 
 from pathlib import Path
 

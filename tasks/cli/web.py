@@ -1,4 +1,4 @@
-"""`coordinator web`: the members' door, on a port of its own."""
+"""`coordinator web`: serves the HTTP interface for members on a port of its own."""
 
 import ipaddress
 from pathlib import Path
@@ -11,11 +11,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _addresses(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Check the values of an option, and return them. Raises BadParameter for one that is no IP address or network."""
     for text in texts:
         try:
             ipaddress.ip_network(text)
         except ValueError as error:
-            raise click.BadParameter(f"{error}; connections come from addresses: name no host", ctx, param) from error
+            raise click.BadParameter(f"{error}; give an IP address or network, not a host name", ctx, param) from error
     return texts
 
 
@@ -43,16 +44,16 @@ def web(
     proxies: tuple[str, ...],
     subject_header: str | None,
 ) -> None:
-    """Serve member nodes over HTTP, until Ctrl-C: they ask for their own objects, and read the list.
+    """Serve member nodes over HTTP, until Ctrl-C: they request the harvest of their objects, and read the list.
 
-    A member shows its token, or a certificate with its subject, to this server or to a proxy before it.
+    A member authenticates with its token, or with a certificate that this server or a proxy in front of it checks.
     """
     if bool(subject_header) != bool(proxies) or (proxies and client_ca):
         raise click.UsageError("--proxy and --subject-header belong together, and not with --client-ca")
     if (client_ca or key) and not certificate:
         raise click.UsageError("--client-ca and --key need --certificate")
     try:
-        import uvicorn  # an extra, and slow to load
+        import uvicorn  # imported here: it comes with the extra `dashboard`, and is slow to import
 
         from tasks.web import Callers, MembersApp
         from tasks.web.server import config
@@ -62,7 +63,7 @@ def web(
     made = config(app, address, port, certificate, key, client_ca)
     listening = listen(address, port)
     if not certificate and not ipaddress.ip_address(listening.getsockname()[0]).is_loopback:
-        click.echo("without --certificate, tokens are readable on their way: end TLS in a proxy before this", err=True)
+        click.echo("without --certificate, tokens travel unencrypted: use TLS in a proxy in front of this", err=True)
     name = f"[{address}]" if ":" in address else address
     click.echo(f"Members: http{'s' * bool(certificate)}://{name}:{listening.getsockname()[1]}/cn/v2")
     uvicorn.Server(made).run([listening])

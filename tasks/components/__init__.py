@@ -1,4 +1,6 @@
-"""Components of batch pipelines: each polls for items by their events, works on them, and adds an event to each."""
+"""Components: functions that work on the items of a pipeline. Each component polls the store for items with certain
+events, and appends an event to each item that it has worked on.
+"""
 
 from tasks.components.components import Components
 from tasks.components.declaration import Component, NotYet, Work

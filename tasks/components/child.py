@@ -1,11 +1,11 @@
-"""The tasks of a child: a component works on one item, and stores one event.
+"""The tasks of a child, a job in which a component works on one item and stores one event.
 
-The fence of the job guards the event. The store notes it before the work begins, so earlier jobs store nothing any
-more. The child checks its lease once more before it stores the event. Finished work that may not be stored is kept as
-an orphan, for operators.
+Before the work begins, the child stores its fence in the item store. From then on an earlier job, with a smaller fence,
+can store no event for the item. Before the child stores the event, it checks its lease once more. If it may not store
+the event, it stores the finished work in the table `orphans`, for operators.
 
-Where all attempts ended without an event, say because their process was killed or ran out of time, the job's rollback
-stores the event, with a fence of its own.
+If all attempts end without an event, as when their process was killed or reached its time limit, the job's rollback
+stores the event, with the fence of its own claim.
 """
 
 import logging
@@ -27,12 +27,16 @@ from tasks.components.declaration import Component, NotYet, Work
 from tasks.components.registry import Errors, Registry, this_job
 
 PATIENCE = 60.0
-"""Seconds for which a child tries to store its event while the store is away. Then the work is done again."""
+"""Seconds for which a child tries to store its event while the database or Redis is away. Then the work is repeated."""
 LONG_PATIENCE = 3600.0
+"""Seconds for which the rollback of a child tries the same."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+"""Seconds between two tries: at first, and at most."""
 
-PASSING = (Conflict, LeaseLost, ItemLost)
+NO_OUTCOME = (Conflict, LeaseLost, ItemLost)
+"""Exceptions after which an attempt stores no event."""
 LOST = ("LeaseLost", "ItemLost")
+"""Types of a job's error after which its rollback stores no event: another job has the item."""
 KINDS = {
     "TimedOut": "timeout",
     "SoftTimeLimitExceeded": "timeout",
@@ -47,7 +51,11 @@ logger = logging.getLogger(__name__)
 
 
 class ChildResult(TypedDict):
-    """The result of a child. `not wanted`: another job did the work, or the item was stopped."""
+    """The result of a child. `failures`: how many failures the component found.
+
+    `outcome`: `not yet` if the component raised NotYet; `not wanted` if the item no longer met the component's
+    conditions, or another job has the item.
+    """
 
     item: str
     outcome: Literal["succeeded", "failed", "not yet", "not wanted"]
@@ -55,12 +63,14 @@ class ChildResult(TypedDict):
 
 
 def work(registry: Registry, task: Task, component: Component, item: str) -> ChildResult:
-    """Do the work. After an infrastructure error the job has another attempt; after the last one `record` runs."""
+    """Run the component on the item, as the child's task. An infrastructure error leads to another attempt of the job;
+    after the last attempt the job's rollback calls `record`.
+    """
     job = this_job()
     infrastructure = registry.infrastructure_of(component)
     try:
         return _work(registry, component, item, job, infrastructure)
-    except PASSING:
+    except NO_OUTCOME:
         raise
     except infrastructure as error:
         spec: Spec = {} if component.retry_delay is None else {"retry_delay": validation.delays(component.retry_delay)}
@@ -80,15 +90,15 @@ def _work(registry: Registry, component: Component, item: str, job: CurrentJob, 
     except NotYet as reason:
         logger.info("%s on %s: not yet: %s", component.name, item, reason)
         return {"item": item, "outcome": "not yet", "failures": 0}
-    except PASSING:
+    except NO_OUTCOME:
         raise
     except infrastructure:
         raise
     except SoftTimeLimitExceeded as error:
-        report = _one_failure(component, "timeout", _too_long(error), _frames(error))
+        report = _one_failure(component, "timeout", _too_long(error), _traceback(error))
     except Exception as error:
         logger.exception("%s failed on %s", component.name, item)
-        report = _one_failure(component, "exception", f"{type(error).__name__}: {error}", _frames(error))
+        report = _one_failure(component, "exception", f"{type(error).__name__}: {error}", _traceback(error))
     report = replace(report, text=work.text, node=registry.coordinator.node)
     event = _event(component, begun, job, started, report, changed=work.is_changed)
     _store(registry, event, job, infrastructure, PATIENCE)
@@ -96,15 +106,15 @@ def _work(registry: Registry, component: Component, item: str, job: CurrentJob, 
 
 
 def record(registry: Registry, component: Component, item: str) -> ChildResult:
-    """The rollback of a child whose attempts are over without an event: store one that says why."""
+    """Store an event with the reason, as the rollback of a child whose attempts all ended without an event."""
     job, infrastructure = this_job(), registry.infrastructure_of(component)
     error = job.undoing.error if job.undoing else None
     if isinstance(error, dict) and error.get("type") in LOST:
         return {"item": item, "outcome": "not wanted", "failures": 0}
-    begun = _insist(lambda: _begin(registry, component, item, job), infrastructure, LONG_PATIENCE)
+    begun = _retry_while_away(lambda: _begin(registry, component, item, job), infrastructure, LONG_PATIENCE)
     if begun is None:
-        return _insist(lambda: _result_without_work(registry, item, job), infrastructure, LONG_PATIENCE)
-    first = _insist(lambda: registry.coordinator.job(job.id).taken, infrastructure, LONG_PATIENCE)
+        return _retry_while_away(lambda: _result_without_work(registry, item, job), infrastructure, LONG_PATIENCE)
+    first = _retry_while_away(lambda: registry.coordinator.job(job.id).taken, infrastructure, LONG_PATIENCE)
     frames = str(error.get("traceback", "")) if isinstance(error, dict) else ""
     report = _one_failure(component, _kind_of(error), _reason_of(error), frames)
     event = _event(component, begun, job, first or instants.now(), report)
@@ -113,13 +123,16 @@ def record(registry: Registry, component: Component, item: str) -> ChildResult:
 
 
 def _kind_of(error: object) -> str:
-    """The type of the failure, by the error with which the job ended."""
+    """Return the type of the failure to store, such as `timeout` or `lost`. `error`: the job's error, or a text."""
     kind = error.get("type") if isinstance(error, dict) else "lost"
     return KINDS.get(str(kind)) or ("lost" if kind in (None, "Lost", "lost") else "infrastructure")
 
 
 def _reason_of(error: object) -> str:
-    """The description of the failure. A cancelled job names the operator, and not always a reason."""
+    """Return the description of the failure to store. `error`: the error of the job, or a text.
+
+    For a cancelled job, the description names the operator.
+    """
     if not isinstance(error, dict):
         return str(error)
     message = str(error.get("message") or error.get("type"))
@@ -133,7 +146,7 @@ def _too_long(error: SoftTimeLimitExceeded) -> str:
 
 
 def _begin(registry: Registry, component: Component, item: str, job: CurrentJob) -> Item | None:
-    """Note the fence and return the item; None where it is not wanted any more."""
+    """Store the job's fence and return the item; None if it is unknown or no longer meets the component's `wanted`."""
     try:
         return registry.items.begin(component.name, item, fence=job.fence, wanted=component.wanted)
     except UnknownItem:
@@ -141,7 +154,10 @@ def _begin(registry: Registry, component: Component, item: str, job: CurrentJob)
 
 
 def _result_without_work(registry: Registry, item: str, job: CurrentJob) -> ChildResult:
-    """The result where the item is not wanted: `not wanted`, unless an earlier attempt of this job stored the event."""
+    """Return the result for an item that no longer meets the component's conditions.
+
+    If an earlier attempt of this job has stored the event, that is the result of that attempt; else `not wanted`.
+    """
     own = [event for event in registry.items.events(item) if event.attempt.startswith(f"{job.id}#")]
     if not own:
         return {"item": item, "outcome": "not wanted", "failures": 0}
@@ -149,22 +165,28 @@ def _result_without_work(registry: Registry, item: str, job: CurrentJob) -> Chil
 
 
 def _store(registry: Registry, event: NewEvent, job: CurrentJob, infrastructure: Errors, patience: float) -> None:
-    """Store the event. Where the item is lost, keeps the event as an orphan and raises LeaseLost or ItemLost."""
+    """Store the event. If another job has the item, store the event as an orphan and raise LeaseLost or ItemLost.
+
+    `patience`: seconds for which to try again while the database or Redis is away.
+    """
 
     def append() -> None:
         job.check()
         registry.items.append(event)
 
     try:
-        _insist(append, infrastructure, patience)
+        _retry_while_away(append, infrastructure, patience)
     except (LeaseLost, ItemLost) as lost:
-        logger.warning("%s on %s: finished, and not stored: %s", event.component, event.item, lost)
-        _insist(lambda: registry.items.keep_orphan(event), infrastructure, PATIENCE)
+        logger.warning("%s on %s: the finished work is not stored: %s", event.component, event.item, lost)
+        _retry_while_away(lambda: registry.items.keep_orphan(event), infrastructure, PATIENCE)
         raise
 
 
-def _insist(act: Callable[[], Result], infrastructure: Errors, patience: float) -> Result:
-    """Call `act`, and again while the infrastructure is away. Raises its error after `patience` seconds."""
+def _retry_while_away(act: Callable[[], Result], infrastructure: Errors, patience: float) -> Result:
+    """Call `act`, and again while it raises one of the errors in `infrastructure`, and return its result.
+
+    After `patience` seconds, raises the error.
+    """
     until, pause = time.monotonic() + patience, FIRST_PAUSE
     while True:
         try:
@@ -172,7 +194,8 @@ def _insist(act: Callable[[], Result], infrastructure: Errors, patience: float) 
         except infrastructure as away:
             if time.monotonic() + pause > until:
                 raise
-            logger.warning("asking again: %s", str(away).splitlines()[0] if str(away) else type(away).__name__)
+            why = str(away).splitlines()[0] if str(away) else type(away).__name__
+            logger.warning("the database or Redis is away, trying again: %s", why)
             time.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
@@ -200,7 +223,7 @@ def _one_failure(component: Component, kind: str, description: str, details: str
     return Report.of([Failure("", kind, component.name, description[:4096], details)])
 
 
-def _frames(error: Exception) -> str:
+def _traceback(error: Exception) -> str:
     return "".join(traceback.format_exception(error, limit=-20))[-16384:]
 
 

@@ -1,12 +1,12 @@
-"""The declaration of a component, and the work that its function gets."""
+"""The declaration of a component, and `Work`, the argument of the component's function."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
-from coordinator import Backoff, CurrentJob, SettingsError
-from coordinator.extending import MAX_LANE_LIMIT, schedule_of, validation
+from coordinator import Backoff, CurrentJob, SettingsError, Use
+from coordinator.extending import schedule_of, validation
 from tasks.batches import Failure, Item, ItemConditions
 from tasks.batches.values import checked_name
 
@@ -17,12 +17,18 @@ LONGEST_NAME = 100
 
 
 class NotYet(Exception):
-    """Raised by a component's function to store no event. The component gets the item again at a later poll."""
+    """Raised by a component's function that cannot work on the item yet.
+
+    No event is stored, and a later poll submits the item again.
+    """
 
 
 @dataclass(slots=True)
 class Work:
-    """The argument of a component's function: the item, and the job. `directory` raises ValueError if it has none."""
+    """The argument of a component's function. `item`: the item to work on. `job`: the job in which the function runs.
+
+    `text`, `is_changed`: what the function has passed to `say`, and whether it has called `changed`.
+    """
 
     item: Item
     job: CurrentJob
@@ -31,40 +37,42 @@ class Work:
 
     @property
     def directory(self) -> Path:
+        """The directory with the item's files. Raises ValueError if the item has none."""
         if self.item.directory is None:
             raise ValueError(f"{self.item.id} has no directory")
         return Path(self.item.directory)
 
     @property
     def fence(self) -> int:
-        """The job's fence. Pass it with every write that must not take effect after another job has the item."""
+        """The job's fence. Pass it along with every write that must be refused once another job has the item."""
         return self.job.fence
 
     @property
     def attempt(self) -> int:
+        """The number of the job's attempt, from 1."""
         return self.job.attempt
 
     def check(self) -> None:
-        """Raises LeaseLost when another job has the item."""
+        """Raise LeaseLost if the job has lost its lease, so that another job may have the item."""
         self.job.check()
 
     def progress(self, done: int, total: int) -> None:
-        """Report how far the work is. Cheap to call often."""
+        """Report that `done` of `total` units of the work are done, for operators. Cheap enough to call often."""
         self.job.progress(done, total)
 
     def changed(self) -> None:
-        """Note that the work changed the item itself: its revision grows with the event."""
+        """Tell that the work has changed the item itself, so that storing the event increases the item's revision."""
         self.is_changed = True
 
     def say(self, text: str) -> None:
-        """Set the text of the report. A later call replaces it. Raises TypeError for what is no text."""
+        """Set the text of the report that the event will have. A later call replaces the text of an earlier one."""
         if not isinstance(text, str):
-            raise TypeError(f"a report says a text, and {text!r:.80} is none")
+            raise TypeError(f"the text of a report is a string, not {text!r:.80}")
         self.text = text
 
 
 class ComponentOptions(TypedDict, total=False):
-    """The fields of Component that have a default."""
+    """The options of `Components.declare`: the fields of Component that have a default."""
 
     past: Sequence[str]
     past_failed: Sequence[str]
@@ -89,7 +97,7 @@ Function = Callable[[Work], Iterable[Failure] | None]
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A declared component; docs/batches.md explains each field. Raises SettingsError for an invalid value."""
+    """A declared component. docs/batches.md explains each field. Raises SettingsError for an invalid value."""
 
     name: str
     version: str
@@ -137,7 +145,10 @@ class Component:
             raise ValueError(f"function {self.function!r} cannot be called: declare a function of one argument")
 
     def _check_job(self) -> None:
-        """Check what a beat or a job would refuse: one bad schedule entry would stop the polls of all components."""
+        """Check the options that go into the schedule entry and the jobs.
+
+        An invalid entry would keep the beats from polling for any component. Raises ValueError or TypeError.
+        """
         try:
             schedule_of(self.every)
         except (ValueError, TypeError) as error:
@@ -148,45 +159,45 @@ class Component:
             raise ValueError(f"soft_time_limit {soft} s must be below time_limit {self.time_limit} s")
         for word, least in LEAST.items():
             validation.count(word, getattr(self, word), least)
-        if self.simultaneous_processes > MAX_LANE_LIMIT:
-            raise ValueError(f"simultaneous_processes is at most {MAX_LANE_LIMIT}, the greatest limit of a lane")
         if self.retry_delay is not None:
             validation.delays(self.retry_delay)
         validation.names_of_errors("infrastructure", self.infrastructure)
 
     @property
     def wanted(self) -> ItemConditions:
-        """The items to work on. The component's own event counts as `future` unless `old` lists it."""
+        """The conditions of the items to work on. Their `future` has the component's own event, unless `old` has it."""
         future = [*self.future] if self.event in self.old else [*self.future, self.event]
         return ItemConditions(self.past, self.past_failed, tuple(future), self.old, self.types).unless_stopped()
 
     @property
     def most(self) -> int:
-        """The highest number of waiting items of one priority."""
+        """The greatest number of items of one priority that wait in the component's lane."""
         return max(self.work_queue, self.simultaneous_processes)
 
     @property
     def depends_on(self) -> frozenset[str]:
-        """The types of events that the component needs."""
+        """The types of events in the component's conditions `past`, `past_failed` and `old`, without its own type."""
         return frozenset({*self.past, *self.past_failed, *self.old} - {self.event})
 
-    @property
-    def limits(self) -> dict[str, int]:
-        """The limits of the component's lanes. Many runs may be parked while one polls."""
-        return {self.name: self.simultaneous_processes, self.run_lane: MAX_LANE_LIMIT}
-
     def lane_of(self, item: str) -> str:
-        """The key of the component's work on an item."""
+        """Return the key of the lane of the component's jobs for an item."""
         return f"{self.name}/{item}"
 
     @property
-    def run_lane(self) -> str:
-        """The key of the component's runs, and the name of its schedule entry."""
+    def uses(self) -> dict[str, Use]:
+        """What a child uses: a unit of the component's quota, also while it is parked, or waits for another attempt."""
+        return {self.name: Use(until="end")}
+
+    @property
+    def runs(self) -> str:
+        """The quota of the component's runs, and the name of its schedule entry. A parked run uses none of it, so that
+        many runs may be parked while one polls.
+        """
         return f"component/{self.name}"
 
     @property
     def lock(self) -> str:
-        """The lock under which a run looks for work."""
+        """The name of the lock that a run holds while it polls."""
         return f"SBOI/{self.name}"
 
 

@@ -1,5 +1,6 @@
-"""Reads from the lanes which items components work on, and applies operators' acts to an item and its waiting jobs."""
+"""Reads from the lanes which items components work on; applies operators' commands to an item and its waiting jobs."""
 
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -7,19 +8,24 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
-from coordinator import Author, Cause, Job, Lane, UnknownEntry, UnknownJob, Why
+from coordinator import Author, Cause, Job, Lane, Quota, UnknownEntry, UnknownJob, Why
 from coordinator.extending import (
     Acting,
+    Answer,
     Codes,
+    Given,
     Json,
+    Option,
+    QuotaClient,
+    Thing,
     act_of,
     author_of,
     cause,
     next_tick,
     note_act,
-    refuses_viewers,
     validation,
-    why_closed,
+    verb,
+    verbs_in,
 )
 from tasks import instants
 from tasks.batches import ItemConflict, ItemEvent, UnknownItem, runs
@@ -33,10 +39,6 @@ from tasks.components.poll import priority_of
 from tasks.components.registry import POLL, Registry
 
 PAGE = 1000
-_COMMANDS = {
-    "item-restart": ("items restart", "{id:sh}"),
-    "item-remove": ("items remove", "{id:sh} {event:sh}"),
-}
 _SAID = {
     "item.stopped": ("is stopped for every component", "item-remove id event"),
     "item.done": ("has all its events: {events:names}", ""),
@@ -46,12 +48,25 @@ _SAID = {
     "item.lacks": ("keeps {component} waiting for {event}, {how}", ""),
     "item.has": ("is left out by {component}, since it has {event}", ""),
 }
-CODES = Codes(_SAID, _COMMANDS)
+CODES = Codes(_SAID, lambda: verbs_in(sys.modules[__name__]))
+ITEM = Thing("item", ("item",), ("id",), ("ID",), "/item")
+BATCH = Thing("batch", ("batch",), ("batch",), ("BATCH",), "/items")
+FROM = Option(
+    "event", "Begin with this type of event  [the first failure].", metavar="TYPE", flag="--from", form="hidden"
+)
+TYPE = Option("event", default="", argument=True, metavar="TYPE")
+FAILED = Option("failed", "The event is a failure.", kind=bool, default=False, choices={"": "no", "true": "yes"})
+PRIORITY = Option(
+    "priority", "1 goes first, 9 last; empty: none.", kind=int, least=1, most=9, argument=True, metavar="[PRIORITY]"
+)
 WAITS = ("waiting", "ready")
 
 
 class Working(NamedTuple):
-    """An item that a component works on. `node` is None while the job is between two attempts."""
+    """An item that a component works on. `job`: the id of the job. `node`: None while the job is between two attempts.
+
+    `since`: when the attempt began; None: not known.
+    """
 
     component: str
     item: str
@@ -61,7 +76,12 @@ class Working(NamedTuple):
 
 
 class ComponentCondition(TypedDict):
-    """A component, as it is shown. `idle`: why it works on nothing; empty where it works."""
+    """A component's declaration and state, as commands and pages show them.
+
+    `working`: the items that it works on. `waiting`: how many jobs wait in its lane. `eligible`: how many items meet
+    its conditions. `idle`: the reasons why it works on no item; [] if it works on one. `last_submitted`: how many jobs
+    the last run submitted.
+    """
 
     component: str
     version: str
@@ -83,7 +103,7 @@ class ComponentCondition(TypedDict):
 
 
 def working(registry: Registry, component: Component) -> list[Working]:
-    """The items that the component works on now, the longest first. Items that wait are not among them."""
+    """Return the items that a component works on now, the longest at work first. Leaves out items whose jobs wait."""
     items = []
     for lane in _lanes(registry, component.lane_of("")):
         job = _front(registry, lane)
@@ -94,7 +114,7 @@ def working(registry: Registry, component: Component) -> list[Working]:
 
 
 def no_node(registry: Registry, component: Component) -> str:
-    """The reason why no node works on this component; "" where a living node has it."""
+    """Return a sentence why no node can run a component; "" if a living node has the component's tasks."""
     nodes = registry.coordinator.nodes()
     if any(f"{POLL}.{component.name}" in node.tasks for node in nodes):
         return ""
@@ -103,24 +123,26 @@ def no_node(registry: Registry, component: Component) -> str:
 
 
 def idle(registry: Registry, component: Component, eligible: int) -> list[str]:
-    """The reasons why the component works on nothing. `eligible`: the number of its items."""
+    """Return the reasons why a component works on no item. `eligible`: how many items meet its conditions."""
     if reasons := [reason for reason in _hindrances(registry, component) if reason]:
         return reasons
-    return [f"{eligible} items are eligible: its next run asks for them" if eligible else "no item is eligible"]
+    return [f"{eligible} items are eligible: the next run submits them" if eligible else "no item is eligible"]
 
 
 def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
-    """What keeps its runs and its children from their start, and the events that no item ever had."""
+    """Yield reasons why a component works on no item, with "" between them: no node or beat has it, its schedule or its
+    lanes are paused, its run is parked, or no item ever had an event of a type that it needs.
+    """
     yield no_node(registry, component)
     try:
-        paused = registry.coordinator.entries.entry(component.run_lane, 0).paused
+        paused = registry.coordinator.entries.entry(component.runs, 0).paused
         yield f"its schedule is paused by {paused['by']}: {paused['why'] or 'no reason given'}" if paused else ""
     except UnknownEntry:
         yield "no beat knows its schedule: start one, or run it by hand"
-    lanes = [registry.coordinator.lane(key, 1) for key in component.limits]
-    for lane in lanes:
-        yield f"its lane {lane.key} is {why}" if (why := why_closed(lane)) else ""
-        yield f"its run {lane.jobs[0]} is parked until its children end" if lane.state == "parked" else ""
+    for quota in QuotaClient(registry.coordinator.store).read_many([component.name, component.runs]):
+        yield f"its quota {quota.name} is {why}" if (why := _why_closed(quota)) else ""
+    parked = registry.coordinator.jobs(state="parked", task=f"{POLL}.{component.name}", most=1).jobs
+    yield f"its run {parked[0].id} is parked until its children end" if parked else ""
     kinds = registry.items.kinds()
     known = kinds.union(other.event for other in registry.all())
     for kind in (*component.past, *component.past_failed):
@@ -128,10 +150,22 @@ def _hindrances(registry: Registry, component: Component) -> Iterator[str]:
             yield f"no item ever had the event {kind}{validation.near(kind, known - {kind})}"
 
 
-def condition(here: Registry, component: Component) -> ComponentCondition:
+def _why_closed(quota: Quota) -> str:
+    """The reason why nothing starts that uses the quota; "" where units are free, or in use."""
+    if quota.cools_for:
+        return f"cooling down for {quota.cools_for:.0f} s{_by(quota.cooled)}"
+    return f"closed: it has no units{_by(quota.declared)}" if quota.concurrency == 0 else ""
+
+
+def _by(act: Mapping[str, object] | None) -> str:
+    return f", by {act['by']}: {act['why'] or 'no reason given'}" if act else ""
+
+
+def condition(registry: Registry, component: Component) -> ComponentCondition:
     """What the component waits for, what it works on, or why it works on nothing."""
-    lane, last = here.coordinator.lane(component.name, 1), runs.last(here.items.engine, component.name)
-    items, eligible = [work.item for work in working(here, component)], here.items.count(component.wanted)
+    last = runs.last(registry.items.engine, component.name)
+    (quota,) = QuotaClient(registry.coordinator.store).read_many([component.name])
+    items, eligible = [work.item for work in working(registry, component)], registry.items.count(component.wanted)
     return {
         "component": component.name,
         "version": component.version,
@@ -142,19 +176,19 @@ def condition(here: Registry, component: Component) -> ComponentCondition:
         "old": list(component.old),
         "types": list(component.types),
         "simultaneous_processes": component.simultaneous_processes,
-        "limit": lane.limit,
+        "limit": component.simultaneous_processes if quota.concurrency is None else quota.concurrency,
         "working": items,
-        "waiting": max(0, lane.length - len(items)),
+        "waiting": sum(lane.state in WAITS for lane in _lanes(registry, component.lane_of(""))),
         "eligible": eligible,
-        "idle": [] if items else idle(here, component, eligible),
+        "idle": [] if items else idle(registry, component, eligible),
         "last_run": last and last.at,
         "last_submitted": last and last.submitted,
-        "next_run": next_tick(here.coordinator.store, component.run_lane),
+        "next_run": next_tick(registry.coordinator.store, component.runs),
     }
 
 
 def at_work(registry: Registry, item: str) -> str | None:
-    """A sentence about the component that works on the item now; None where none does."""
+    """Return a sentence about the component and the job that work on an item now; None if no component does."""
     for component in registry.all():
         lane = registry.coordinator.lane(component.lane_of(item), 1)
         if lane.state not in ("empty", *WAITS):
@@ -163,7 +197,7 @@ def at_work(registry: Registry, item: str) -> str | None:
 
 
 def why(registry: Registry, item: str) -> Why:
-    """Explain, for each component, what keeps it from working on the item. Raises UnknownItem."""
+    """Explain, for each component of the app, why it does not work on an item. Raises UnknownItem."""
     profile = registry.items.profiles([item]).get(item)
     if profile is None:
         raise UnknownItem(item)
@@ -177,13 +211,14 @@ def why(registry: Registry, item: str) -> Why:
 
 
 def _causes(registry: Registry, component: Component, item: str, profile: Profile) -> Iterator[Cause]:
+    """Yield the causes why one component does not work on an item. `profile`: the item's."""
     thing, events, facts = f"item {item}", profile.events, {"component": component.name, "event": component.event}
     lane = registry.coordinator.lane(component.lane_of(item), 1)
     if lane.jobs:
         job_id = lane.jobs[0]
         does = "waits for its turn" if lane.state in WAITS else "works on it"
         yield cause("item.at-work", thing, [f"job {job_id}"], CODES, **facts, does=does, job=job_id)
-        with suppress(UnknownJob):  # it ends just now
+        with suppress(UnknownJob):  # the job has ended since the lane was read
             yield from registry.coordinator.why(job_id).causes
         return
     made = events.get(component.event)
@@ -196,7 +231,10 @@ def _causes(registry: Registry, component: Component, item: str, profile: Profil
 
 
 def _lacks(component: Component, thing: str, events: Mapping[str, Newest]) -> Iterator[Cause]:
-    """The events for which the component waits, or that keep it away."""
+    """Yield a cause for each event that a component needs and an item lacks, and for each that the item may not have.
+
+    `thing`: the item, as "item <id>". `events`: the item's newest event of each type.
+    """
     awaited = [(kind, "which failed") for kind in component.past if kind in events and not events[kind].success]
     awaited += [(kind, "which is not there") for kind in component.past if kind not in events]
     awaited += [(kind, "as a failure") for kind in component.past_failed if kind not in events or events[kind].success]
@@ -208,13 +246,16 @@ def _lacks(component: Component, thing: str, events: Mapping[str, Newest]) -> It
 
 
 def repair(registry: Registry, by: str | Author | None = None, why: str = "", ticket: str = "") -> Repair:
-    """The repairs of this operator, each with its line in the audit trail."""
+    """Return a Repair for the operator `by`, which writes each repair into the audit trail.
+
+    `by` None: the user and host of this process. `why`: the reason. `ticket`: where people discuss it.
+    """
     working, trail = partial(at_work, registry), partial(_note, registry, act_of(why, by, ticket))
     return Repair(registry.items, registry.depends_on(), working, author_of(by).name, why, trail)
 
 
 def register(registry: Registry, item: str, kind: str, directory: str | None, priority: int | None) -> None:
-    """Register an item. Raises ItemConflict where it is there, and ValueError where no component works on its type."""
+    """Add an item of the type `kind`. Raises ItemConflict if it exists, ValueError if no component works on `kind`."""
     declared = registry.all()
     types = sorted({name for component in declared for name in component.types})
     if declared and kind not in types and all(component.types for component in declared):
@@ -226,40 +267,97 @@ def register(registry: Registry, item: str, kind: str, directory: str | None, pr
         raise ItemConflict(f"{item} is registered already: coordinator items show {item}")
 
 
-# Acts of operators. The audit trail has each, noted while the item is locked; the history of the item has repairs, too.
+# Operators' commands. Each is in the audit trail, which is written while the item is locked. The item's history has
+# removed events, too.
 
 
-@refuses_viewers
-def restart(
-    registry: Registry, item: str, kind: str | None = None, *, dry_run: bool = False, **acting: Unpack[Acting]
-) -> list[ItemEvent]:
-    """Remove the first failure, or the events of `kind`, and all that depend on them; give them. See Repair."""
-    return repair(registry, **acting).restart(item, kind, dry_run=dry_run)
+def _events(events: Sequence[ItemEvent], did: str) -> list[str]:
+    texts = (event.type if event.success else f"{event.type} FAILED" for event in events)
+    return [f"{did} {text} of {instants.shown(event.ended)}" for text, event in zip(texts, events, strict=True)]
+
+
+def _restarted(_: object, given: Given, removed: list[ItemEvent]) -> Answer:
+    registry, item = given["registry"], given["item"]
+    left = [event for event in repair(registry).failures(item) if event not in removed]
+    lines = [*_events(removed, "removed"), starts(registry, item, removed)]
+    lines += [f"{line.removeprefix('. ')} stays: it depends on none of these" for line in _events(left, ".")]
+    return {"item": item, "removed": [event.type for event in removed]}, "\n".join(lines)
+
+
+def _restart_plan(_: object, given: Given) -> list[str]:
+    registry, item = given["registry"], given["item"]
+    events = repair(registry).restart(item, given["event"], dry_run=True)
+    return [*_events(events, "would remove"), starts(registry, item, events)]
+
+
+def _removed(_: object, given: Given, removed: list[ItemEvent]) -> Answer:
+    return {"item": given["item"], "removed": [event.type for event in removed]}, "\n".join(_events(removed, "removed"))
+
+
+def _appended(_: object, given: Given, done: None) -> Answer:
+    text = f"{given['item']} has {given['event']}{' FAILED' * given['failed']}"
+    return {"item": given["item"], "event": given["event"], "failed": given["failed"]}, text
+
+
+def _stopped(_: object, given: Given, cancelled: int) -> Answer:
+    item, working = given["item"], at_work(given["registry"], given["item"])
+    lines = [f"{item} is stopped; {cancelled} waiting jobs were cancelled"]
+    lines += [f"{working}: that goes on to its end"] if working else []
+    return {"item": item, "cancelled": cancelled, "working": working}, "\n".join(lines)
+
+
+def _prioritised(_: object, given: Given, moved: int) -> Answer:
+    item, priority = given["item"], given["priority"]
+    text = f"{item} has {f'priority {priority}' if priority else 'no priority'}; {moved} waiting jobs were moved"
+    return {"item": item, "priority": priority, "moved": moved}, text
+
+
+def _approved(_: object, given: Given, outcomes: Outcomes) -> Answer:
+    return {"batch": given["batch"], "outcomes": {**outcomes}}, "\n".join(map(" ".join, outcomes.items()))
+
+
+@verb(ITEM, FROM, tell=_restarted, name="item-restart", command="items restart", title="Restart", grave=True,
+      plan=_restart_plan)  # fmt: skip
+def restart(registry: Registry, item: str, event: str | None = None, **acting: Unpack[Acting]) -> list[ItemEvent]:
+    """Remove the first failed event of an item and all events that depend on it: components then work on it again.
+
+    `event`: begin with the events of this type instead. Gives the removed events. Raises UnknownItem, ItemConflict.
+    """
+    return repair(registry, **acting).restart(item, event)
 
 
 def starts(registry: Registry, item: str, gone: Sequence[ItemEvent] = ()) -> str:
-    """A sentence about the components whose next run works on the item, once these events are gone."""
+    """Return a sentence that names the components that will work on an item once the events in `gone` are removed."""
     profile, kinds = registry.items.profiles([item])[item], {event.type for event in gone}
     left = Profile(profile.type, {kind: event for kind, event in profile.events.items() if kind not in kinds})
     names = [component.name for component in registry.all() if component.wanted.fits(left)]
-    return f"then starts {', '.join(names)}" if names else "then starts nothing: no component wants it"
+    return f"then starts {', '.join(names)}" if names else "then starts nothing: it meets no component's conditions"
 
 
-@refuses_viewers
-def remove(registry: Registry, item: str, kind: str, **acting: Unpack[Acting]) -> list[ItemEvent]:
-    """Remove the events of one type; give them. See Repair."""
-    return repair(registry, **acting).remove(item, kind)
+@verb(ITEM, TYPE, tell=_removed, name="item-remove", command="items remove", title="Remove events", grave=True)
+def remove(registry: Registry, item: str, event: str, **acting: Unpack[Acting]) -> list[ItemEvent]:
+    """Remove an item's events of one type; the history keeps them.
+
+    Gives the removed events. Raises UnknownItem, ItemConflict.
+    """
+    return repair(registry, **acting).remove(item, event)
 
 
-@refuses_viewers
-def append(registry: Registry, item: str, kind: str, *, success: bool = True, **acting: Unpack[Acting]) -> None:
-    """Append an event by hand. See Repair."""
-    repair(registry, **acting).add(item, kind, success=success)
+@verb(ITEM, TYPE, FAILED, tell=_appended, name="item-append", command="items append", title="Append an event")
+def append(registry: Registry, item: str, event: str, *, failed: bool = False, **acting: Unpack[Acting]) -> None:
+    """Append an event to an item by hand.
+
+    `event`: the type of the event. `failed`: the event is a failure. Raises UnknownItem, ItemConflict, ValueError.
+    """
+    repair(registry, **acting).add(item, event, success=not failed)
 
 
-@refuses_viewers
-def prioritise(registry: Registry, item: str, priority: int | None, **acting: Unpack[Acting]) -> int:
-    """Change the priority of the item and of its waiting jobs. Returns how many jobs were moved."""
+@verb(ITEM, PRIORITY, tell=_prioritised, name="item-priority", command="items prioritise", title="Priority")
+def prioritise(registry: Registry, item: str, priority: int | None = None, **acting: Unpack[Acting]) -> int:
+    """Give an item a priority, 1 to 9, or none, and move its waiting jobs in their lanes accordingly.
+
+    Gives the number of moved jobs. Raises UnknownItem.
+    """
     if (before := registry.items.item(item).priority) != priority:
         noted = {"id": uuid.uuid4().hex, "before": str(before or "none"), "after": str(priority or "none")}
         registry.coordinator.acted("prioritise", "item", item, **noted, **acting)
@@ -269,16 +367,17 @@ def prioritise(registry: Registry, item: str, priority: int | None, **acting: Un
         try:
             registry.coordinator.move(job_id, priority=priority_of(priority), **acting)
             moved += 1
-        except (UnknownJob, ValueError):  # the job has started meanwhile
+        except (UnknownJob, ValueError):  # the job has started or ended since the lane was read
             continue
     return moved
 
 
-@refuses_viewers
+@verb(ITEM, tell=_stopped, name="item-stop", command="items stop", title="Stop")
 def stop(registry: Registry, item: str, **acting: Unpack[Acting]) -> int:
-    """Stop the item for all components, and cancel its waiting jobs. Returns how many jobs were cancelled.
+    """Stop an item for all components: none begins work on it, and its waiting jobs are cancelled.
 
-    A running job goes on. Given again, it cancels what still waits.
+    A running job goes on. A repeated call cancels jobs that wait since. Gives the number of cancelled jobs. Raises
+    UnknownItem.
     """
     repair(registry, **acting).stop(item)
     waiting = list(_waiting(registry, item))
@@ -287,21 +386,27 @@ def stop(registry: Registry, item: str, **acting: Unpack[Acting]) -> int:
     return len(waiting)
 
 
-@refuses_viewers
+@verb(BATCH, tell=_approved, name="batch-approve", command="items approve", title="Approve")
 def approve(registry: Registry, batch: str, **acting: Unpack[Acting]) -> Outcomes:
-    """Approve the highest flagged round trip of a batch."""
+    """Approve the highest round trip of a batch that has the event Manual_QA_Flagged.
+
+    Gives the outcome of each round trip that it changed. Raises ItemConflict.
+    """
     by, trail = author_of(acting.get("by")).name, partial(_note, registry, act_of(**acting))
     return approve_batch(registry.items, batch, by=by, why=acting.get("why", ""), trail=trail)
 
 
 def _note(registry: Registry, act: str, verb: str, item: str, version: str, before: str, after: str) -> None:
-    """Write the act on the item of this version into the trail. While one author's is noted, another's is refused."""
+    """Write an operator's change of an item into the audit trail. `version`: the version of the item's events.
+
+    Raises InvalidJob if another operator has written the same change of the same version within the last minute.
+    """
     name = f"{verb} {item} {version}"
     note_act(registry.coordinator.store, verb, "item", item, name, act, before, after, seconds=60)
 
 
 def _waiting(registry: Registry, item: str) -> Iterator[str]:
-    """The jobs that wait for their turn on the item."""
+    """Yield the ids of the jobs, one a component at most, that wait to work on an item."""
     for component in registry.all():
         lane = registry.coordinator.lane(component.lane_of(item), 1)
         if lane.jobs and lane.state in WAITS:
@@ -309,6 +414,7 @@ def _waiting(registry: Registry, item: str) -> Iterator[str]:
 
 
 def _lanes(registry: Registry, prefix: str) -> Iterator[Lane]:
+    """Yield all lanes whose keys begin with `prefix`."""
     after = ""
     while True:
         page = registry.coordinator.lanes(prefix, most=PAGE, after=after)
@@ -319,7 +425,7 @@ def _lanes(registry: Registry, prefix: str) -> Iterator[Lane]:
 
 
 def _front(registry: Registry, lane: Lane) -> Job | None:
-    """The first job of the lane; None where it has left meanwhile, or a lock in plain code has the lane."""
+    """Read the first job of a lane. None: it has left the lane since, or a lock in plain code holds the lane."""
     try:
         return registry.coordinator.job(lane.jobs[0]) if lane.jobs else None
     except UnknownJob:

@@ -1,4 +1,4 @@
-"""The database of all the service's tables, SQLite or PostgreSQL; each group of tables has its own migrations."""
+"""Opens the database with all tables of the service, in SQLite or PostgreSQL, and migrates each group of tables."""
 
 from tasks.database.columns import Instant, Value, insert, portions, upsert
 from tasks.database.database import UnusableDatabase, identity, name_of, open_database

@@ -1,4 +1,4 @@
-"""Columns and inserts for both kinds of database: a column of instants, and an insert that may update."""
+"""A column type for instants, and inserts that may update a row, alike for SQLite and PostgreSQL."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -11,12 +11,12 @@ from sqlalchemy.types import TypeDecorator
 from tasks import instants
 
 Value = str | int | bool | bytes | datetime | None
-"""The value of a column."""
+"""The value of a column in a row."""
 
 Key = TypeVar("Key", str, int)
 
 AT_ONCE = 500
-"""The most keys that a query names."""
+"""The most keys that one query may name."""
 
 
 class Instant(TypeDecorator[datetime]):
@@ -33,7 +33,7 @@ class Instant(TypeDecorator[datetime]):
 
 
 def upsert(connection: Connection, table: Table, rows: Iterable[Mapping[str, Value]]) -> None:
-    """Insert rows. Where a key exists, update all other columns."""
+    """Insert rows into a table. If a row with the same primary key exists, update all its other columns instead."""
     values = list(rows)
     if not values:
         return
@@ -44,9 +44,10 @@ def upsert(connection: Connection, table: Table, rows: Iterable[Mapping[str, Val
 
 
 def insert(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
+    """Build an INSERT for the connection's kind of database, with the methods `on_conflict_do_…`."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def portions(keys: Sequence[Key]) -> Iterable[Sequence[Key]]:
-    """The keys in parts of at most AT_ONCE."""
+    """Split keys into parts of at most AT_ONCE (500), in order."""
     return (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))

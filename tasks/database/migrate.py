@@ -1,4 +1,4 @@
-"""Runs a group's migrations with Alembic, in the transaction of a connection."""
+"""Runs the migrations of a group of tables with Alembic, in the transaction of a connection."""
 
 from pathlib import Path
 
@@ -12,8 +12,9 @@ ENVIRONMENT = Path(__file__).parent / "alembic"
 
 
 def configuration(connection: Connection, group: Group) -> Config:
+    """Build the configuration with which Alembic runs the group's migrations on the connection."""
     config = Config(attributes={"connection": connection, "version_table": group.version_table})
-    # Alembic would read a % in a path as a reference, and split paths at spaces.
+    # Alembic reads a % in an option as a reference, so write %%. With the separator `newline` a path may have spaces.
     config.set_main_option("script_location", str(ENVIRONMENT).replace("%", "%%"))
     config.set_main_option("version_locations", str(group.migrations).replace("%", "%%"))
     config.set_main_option("path_separator", "newline")
@@ -21,4 +22,5 @@ def configuration(connection: Connection, group: Group) -> Config:
 
 
 def migrate(connection: Connection, group: Group) -> None:
+    """Run the group's migrations that have not run yet. Neither begins nor commits the connection's transaction."""
     command.upgrade(configuration(connection, group), "head")

@@ -1,4 +1,4 @@
-"""Documents that every node and beat keeps on disk; a change reaches all of them, or none."""
+"""Documents: versioned sets of entries that every node and beat keeps on disk. A change reaches all, or none."""
 
 from tasks.documents.document import Document
 from tasks.documents.errors import Changed, NotInReplicaSet, StaleFence, UpdatePending

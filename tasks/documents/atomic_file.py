@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all, also over a power cut."""
+"""Replaces a file's content completely or not at all, even if the power fails."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def replace(path: Path, body: bytes, beside: str = "") -> None:
-    """Replace the content of the file, and keep its permissions. Raises OSError, and then the file is as before.
+    """Replace the content of the file at `path`, and keep its permissions. Raises OSError; then the file is unchanged.
 
-    `beside`: the name of the new file until it replaces the old one, by default `.<name>.new`. A killed process leaves
-    it behind.
+    The content is written to a new file, which then replaces the old one. `beside`: the name of the new file in the
+    same folder; "": `.<name>.new`. A process that is killed may leave the new file behind.
     """
     new = path.with_name(beside or f".{path.name}.new")
     try:
@@ -21,7 +21,7 @@ def replace(path: Path, body: bytes, beside: str = "") -> None:
                 os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
             file.write(body)
             file.flush()
-            # Readers recognize a new file by its time, and the clock of a file system is too coarse for that.
+            # Readers recognize a new file by its modification time. The time that a file system sets is too coarse.
             os.utime(file.fileno(), ns=(time.time_ns(),) * 2)
             os.fsync(file.fileno())
     except OSError:

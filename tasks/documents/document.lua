@@ -1,13 +1,6 @@
 -- Documents: authors ask for updates, members of the replica set report what lies on their disks.
 
--- document_ask: asks for an update of some entries of a document.
--- args doc update
---   update: JSON {id, fence, changes: [[entry, JSON or 'null', checksum]…], follow, who, why, act?}; fence: '' = each
---   entry keeps its own; checksum: SHA-1 of "<fence> <JSON>" as its author read it, '' = whatever it is; act: an
---   operator's, JSON {why, by, ticket?, verb, kind, name, before, after}, for the audit trail
--- returns asked | committed <version> | stale <fence> <entry> | changed <fence> <entry>; asked again: what became of it
-step.define('document_ask', {}, function(c, args)
-  local doc, update = unpack(args)
+step.define('document_ask', {}, function(c, doc, update)
   local outcome = c.P .. 'update:' .. cjson.decode(update).id
   local known = redis.call('GET', outcome)
   if known == 'asked' then
@@ -67,15 +60,7 @@ local function verdict(c, doc, version, sha, prepared, prepared_sha)
   return next ~= '' and next ~= prepared and 'prepare' or 'kept'
 end
 
--- document_report: a member reports what lies on its disk, and gets what to do. Adds it to the replica set once it has
--- the committed version and the one under way. Removes members that were silent while others acknowledged, or are gone.
--- args doc member version sha prepared prepared_sha silence
---   version, prepared: the committed version on its disk, and a later one that is prepared there; 0 = none; silence: ms
--- returns {what, pointer's version, its sha, version under way or '', updates or '', {members put out}}
---   what: kept | commit (what it prepared is committed) | prepare (that first) | behind (fetch it) | ahead (Redis lost
---   its end: restore); asked again: the same, unless the version went on
-step.define('document_report', {'allow-oom'}, function(c, args)
-  local doc, member, version, sha, prepared, prepared_sha, silence = unpack(args)
+step.define('document_report', {'allow-oom'}, function(c, doc, member, version, sha, prepared, prepared_sha, silence)
   local under_way = c.P .. 'prepare:' .. doc
   versions.prepare(c, doc)
   local what = verdict(c, doc, version, sha, prepared, prepared_sha)
@@ -94,12 +79,7 @@ step.define('document_report', {'allow-oom'}, function(c, args)
   return {what, at, at_sha, next or '', what == 'prepare' and updates or '', out}
 end)
 
--- document_leave: a member leaves the replica set, or cannot write its disk.
--- args doc member why
---   why: a sentence for operators; '' = it ends in good order
--- returns 1 if it was in it; asked again: 0
-step.define('document_leave', {'allow-oom'}, function(c, args)
-  local doc, member, why = unpack(args)
+step.define('document_leave', {'allow-oom'}, function(c, doc, member, why)
   local was = versions.put_out(c, doc, member, why)
   versions.commit(c, doc)
   return was
@@ -116,20 +96,14 @@ local function ask_again(c, doc)
   for _, text in ipairs(redis.call('LRANGE', c.P .. 'asked:' .. doc, 0, -1)) do wake_author(cjson.decode(text)) end
 end
 
--- document_restore: Redis lost its end; a member has a later version on its disk.
--- args doc member version sha upon upon_sha entries…
---   upon: the version that is committed on its disk: `version` itself, or the one before it; entries: entry,
---   "<fence> <JSON>"
--- returns 1, or 0 if Redis has as much, or if the version does not follow the pointer's; asked again: 0
-step.define('document_restore', {'allow-oom'}, function(c, args)
-  local doc, member, version, sha, upon, upon_sha = unpack(args, 1, 6)
+step.define('document_restore', {'allow-oom'}, function(c, doc, member, version, sha, upon, upon_sha, args, from)
   local knows_more = tonumber(upon) > tonumber((versions.pointer(c, doc)))
   if not knows_more and not is_next(c, doc, upon, upon_sha, version) then return 0 end
   local before, document = {}, c.P .. 'document:' .. doc
   local had = redis.call('HGETALL', document)
   for i = 1, #had, 2 do before[had[i]] = had[i + 1] end
   redis.call('DEL', document)
-  for i = 7, #args, 2 do
+  for i = from, #args, 2 do
     redis.call('HSET', document, args[i], args[i + 1])
     if before[args[i]] ~= args[i + 1] then redis.call('HSET', c.P .. 'behind:' .. doc, args[i], version) end
   end
@@ -146,22 +120,13 @@ step.define('document_restore', {'allow-oom'}, function(c, args)
   return 1
 end)
 
--- document_followed: notes that the permanent store has an entry as it was at a version.
--- args doc entry version
--- returns 1, or 0 if the entry changed since, or this was noted before; asked again: 0
-step.define('document_followed', {'allow-oom'}, function(c, args)
-  local doc, entry, version = unpack(args)
+step.define('document_followed', {'allow-oom'}, function(c, doc, entry, version)
   local behind = c.P .. 'behind:' .. doc
   if redis.call('HGET', behind, entry) ~= version then return 0 end
   return redis.call('HDEL', behind, entry)
 end)
 
--- document_note: replaces a note about the permanent store, if it still is as the caller read it.
--- args doc name before after
---   before: the note as it was read, '' = none; after: '' = none any more
--- returns 1, or 0 if the note is another by now; asked again: the same
-step.define('document_note', {'allow-oom'}, function(c, args)
-  local doc, name, before, after = unpack(args)
+step.define('document_note', {'allow-oom'}, function(c, doc, name, before, after)
   local stored = c.P .. 'stored:' .. doc
   local has = redis.call('HGET', stored, name) or ''
   if has == after then return 1 end

@@ -1,4 +1,4 @@
-"""The errors of documents."""
+"""The exceptions that reads and updates of documents raise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from coordinator import Conflict, CoordinatorError
 
 
 class StaleFence(CoordinatorError):
-    """Raised to a writer whose fence is smaller than `seen`, that of an earlier write; nothing was written."""
+    """Refuses an update whose fence is smaller than that of an earlier change of `entry`. `seen`: that fence.
+
+    Nothing was written.
+    """
 
     def __init__(self, document: str, entry: str, seen: int) -> None:
         super().__init__(f"document {document}: {entry} has the greater fence {seen} already")
@@ -15,11 +18,14 @@ class StaleFence(CoordinatorError):
 
 
 class Changed(Conflict):
-    """Raised to a writer whose copy is out of date; nothing was written. Read again."""
+    """Refuses an update of an entry that has changed since its author read it. Nothing was written: read again."""
 
 
 class NotInReplicaSet(Conflict):
-    """Raised to a job on a node that is out of a document's replica set: a later attempt runs on another node."""
+    """Raised by `Document.check` in a job on a node that is out of the document's replica set.
+
+    As a Conflict, it makes a later attempt of the job run on another node.
+    """
 
     def __init__(self, document: str, node: str) -> None:
         super().__init__(f"node {node} is out of the replica set of the document {document}")
@@ -31,7 +37,10 @@ class NotInReplicaSet(Conflict):
 
 
 class UpdatePending(CoordinatorError, TimeoutError):
-    """Raised when not all nodes have an update in time. It goes on; repeat it with its id to get the outcome."""
+    """Raised when not all members of the replica set have an update on disk in time. The update goes on.
+
+    To get the outcome, call `Document.update` again with the same `update_id`.
+    """
 
     def __init__(self, document: str, update_id: str) -> None:
         super().__init__(f"document {document}: update {update_id} still waits for some of the document's members")

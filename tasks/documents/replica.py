@@ -1,17 +1,17 @@
-"""A member of a replica set: the thread of a warden or a beat that keeps this machine's copies of a document.
+"""A member of a replica set: the thread of a node or a beat that keeps this machine's copies of a document.
 
-The member reports what lies on its disk, and Redis answers what to do:
+The member reports to Redis which versions are on its disk, and the answer says what to do:
 
     prepare  append the next version to the log on the disk
-    commit   note that the prepared version is committed
+    commit   append to the log that the prepared version is committed
     behind   fetch the committed version from Redis
-    ahead    Redis lost its last writes: restore them from this disk
+    ahead    Redis has lost its last writes: restore them from this disk
 
-A member may repeat each report. After its death the next process on this disk reads the files again. A member that
-cannot write its disk leaves the replica set until it can, and gives the reason.
+Each report may be repeated. If the process dies, the next process of this node or beat reads the files again. A member
+that cannot write to its disk leaves the replica set, with the reason, until it can write again.
 
-A folder that was copied, say with its machine, has the identity of the original. A process that sees another
-subscriber on its own channel gives its folder a new identity.
+If a folder was copied, for instance with the whole machine, both folders have the same identity. A process that finds
+another subscriber on its member's own channel gives its folder a new identity.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ from tasks.documents.document import Document
 from tasks.documents.library import with_documents
 from tasks.documents.on_disk import Copies
 from tasks.documents.replica_set import name_of
+from tasks.documents.steps import document_leave, document_report, document_restore
 
 logger = logging.getLogger(__name__)
 
 SILENCE_MS = 2000
+"""Milliseconds without a report after which a member leaves the replica set, if others have acknowledged an update."""
 TICK = 0.5
-_PAUSE = 0.5
-_LINGERING = 3.0  # seconds for which the connection of an earlier process may still be open
+"""Seconds between two reports if no message comes."""
+_PAUSE = 0.5  # seconds before the next try after an error
+_LINGERING = 3.0  # seconds for which the connection of a dead process may still count as a subscriber
 
 
 class PubSub(Protocol):
-    """The part of redis-py's PubSub that is used here."""
+    """The methods of redis-py's PubSub that this module uses."""
 
     def subscribe(self, *channels: str) -> None: ...
 
@@ -53,15 +56,18 @@ class PubSub(Protocol):
 
 
 class Update(TypedDict):
-    """An update that waits in Redis. `changes`: (entry, its value as JSON, checksum that the author read, fence)."""
+    """An update that waits in Redis.
+
+    `changes`: for each entry its name, its new value as JSON, the checksum of what the author read, and the fence.
+    """
 
     changes: list[tuple[str, str, str, int]]
 
 
 class Replica(StoppableThread):
-    """A member, with its copies in `<root>/<name>`.
+    """The thread that keeps the copies of a document in `<root>/<name>`, as a member of the replica set.
 
-    `several`: where another process keeps that folder already, this one takes the name `<name>.2`, and so on.
+    `name`: of the node or beat. `several`: if another process owns that folder, take the name `<name>.2`, and so on.
     """
 
     def __init__(self, store: Store, document: str, name: str, root: Path, several: bool = False) -> None:
@@ -101,7 +107,7 @@ class Replica(StoppableThread):
             except OSError as error:
                 self._refuse(f"it cannot write its disk: {error}")
             except Exception:
-                logger.exception("replica of %s on %s", self.document.name, self.name)
+                logger.exception("document %s on %s: unexpected error, trying again", self.document.name, self.name)
                 self._rest()
         self._withdraw("")
         self._silence()
@@ -109,15 +115,14 @@ class Replica(StoppableThread):
         self.store.close()
 
     def step(self) -> bool:
-        """Report once, and do what Redis answers. False: there was nothing to do."""
+        """Report to Redis once what is on the disk, and do what the answer says. Returns False if it says nothing."""
         known, ready = self._committed, self._prepared
         args = (known.version, known.sha, ready.version, ready.sha, SILENCE_MS)
-        what, version, sha, following, updates, out = self.store.step(
-            "document_report", self.document.name, self.member, *args
-        )
+        reply = document_report(self.store, self.document.name, self.member, *args)
+        what, version, sha, following, updates, out = reply
         for other in out:
             logger.warning(
-                "document %s: %s was silent and is out of the replica set now",
+                "document %s: %s has not reported and is out of the replica set now",
                 self.document.name,
                 name_of(other.decode()),
             )
@@ -126,13 +131,13 @@ class Replica(StoppableThread):
         return what in self._acts
 
     def begin(self) -> bool:
-        """Lock the folder and read its files. False: another process keeps it. Raises OSError."""
+        """Lock the folder and read its files. Returns False if another process owns the folder. Raises OSError."""
         if self._lock is not None:
             return True
         while (lock := self.copies.lock()) is None:
             following = next(self._names, None)
             if following is None:
-                self._warn(f"another process keeps {self.copies.folder}")
+                self._warn(f"another process owns {self.copies.folder}")
                 return False
             self.name, self.copies = following, Copies(self._root / following, self.document.name)
         try:
@@ -146,45 +151,49 @@ class Replica(StoppableThread):
         return True
 
     def _identify(self, anew: bool = False) -> None:
+        """Give the folder an identity (with `anew`, a new one). If the member's name changes, end the subscription."""
         self.copies.identify(anew)
         if self.copies.member != self.member:
             self._silence()
             self.member = self.copies.member
 
     def _prepare(self, version: int, sha: str, updates: bytes) -> None:
+        """Do the command `prepare`. `updates`: JSON with the updates that make the version."""
         prepared: list[Update] = loads(updates)
         changes = {entry: f"{fence} {text}" for update in prepared for entry, text, _, fence in update["changes"]}
         self._prepared = self.copies.prepare(version, changes)
 
     def _commit(self, version: int, sha: str, updates: bytes) -> None:
+        """Do the command `commit`."""
         self._committed, self._prepared = self.copies.commit(version), NONE
 
     def _fetch(self, version: int, sha: str, updates: bytes) -> None:
+        """Do the command `behind`: replace the copy on the disk by the committed version from Redis."""
         copy = self.document.fetch()
         if copy.version < version:
-            return  # Redis lost its last writes since it answered: the files here are newer
+            return  # Redis has lost its last writes since it answered the report: this disk may have a newer version
         if copy.version and copy.sha not in (*ANY, sum_of(copy.state)):
-            raise CoordinatorError(f"version {copy.version} in Redis differs from its checksum")
+            raise CoordinatorError(f"the entries of version {copy.version} in Redis do not match its checksum")
         self._committed, self._prepared = self.copies.replace(copy.version, copy.state), NONE
 
     def _restore(self, version: int, sha: str, updates: bytes) -> None:
+        """Do the command `ahead`: write the latest version on this disk to Redis, which has lost its last writes."""
         base = self._committed
         latest = max(base, self._prepared, key=lambda copy: copy.version)
         parts = [part for pair in latest.state.items() for part in pair]
         args = (latest.version, latest.sha, base.version, base.sha)
-        done = self.store.step("document_restore", self.document.name, self.member, *args, *parts)
-        if done:
+        if document_restore(self.store, self.document.name, self.member, *args, *parts):
             logger.warning(
-                "document %s: %s put Redis forward to version %d", self.document.name, self.name, latest.version
+                "document %s: %s put version %d back into Redis", self.document.name, self.name, latest.version
             )
             if latest is not base:
                 self._commit(latest.version, latest.sha, b"")
 
     def _subscribe(self) -> None:
-        """Subscribe to the document's channel, and to the member's own, by which Redis sees that this process lives."""
+        """Subscribe to the document's channel, for news, and to the member's own, so that Redis sees that it lives."""
         if self._news is not None:
             return
-        # redis-py closes the connections of a client that is garbage-collected.
+        # Keep a reference, since redis-py closes the connections of a client that is garbage-collected.
         client = self._client = self.store.connect(self.store.settings.timeout)
         news: PubSub = self.store.call(lambda: client.pubsub(ignore_subscribe_messages=True))
         self._news = news
@@ -192,7 +201,7 @@ class Replica(StoppableThread):
         self.store.call(lambda: news.subscribe(self.store.key("replica", self.document.name), own))
 
     def _check_identity(self) -> None:
-        """Give the folder a new identity where another process has the same."""
+        """Give the folder a new identity if another process is a member of the same name and identity."""
         since = time.monotonic()
         while (shared := not self._identity_checked and self._shared()) and time.monotonic() - since < _LINGERING:
             if self.stopping.wait(_PAUSE):
@@ -210,12 +219,12 @@ class Replica(StoppableThread):
         self._identity_checked = True
 
     def _shared(self) -> bool:
-        """True if another connection has subscribed to this member's channel."""
+        """True if another connection than this process's has subscribed to this member's own channel."""
         own = self.store.key("member", self.document.name, self.member)
         return int(self.store.read("PUBSUB NUMSUB", own)[0][1]) > 1
 
     def _wait(self) -> None:
-        """Wait for news, half a second at most."""
+        """Wait up to half a second for a message on the subscribed channels, and answer a `look`."""
         if (news := self._news) is None:
             self.stopping.wait(TICK)
             return
@@ -225,7 +234,10 @@ class Replica(StoppableThread):
             self._answer(look_id)
 
     def _answer(self, look_id: str) -> None:
-        """Answer a `look` with what lies on the disk now."""
+        """Read the disk again, and push the version and its checksum to the list of a `look`, a request of `verify`.
+
+        If the copy is damaged, the next report makes this process fetch another.
+        """
         disk = Copies(self._root / self.name, self.document.name)
         version, noted = self._committed.version, self._committed.sha
         copy = disk.read(version, noted)
@@ -234,10 +246,13 @@ class Replica(StoppableThread):
         self.store.read_many([("RPUSH", key, answer), ("EXPIRE", key, 60)], atomic=True)
         if noted != sha:
             logger.error("document %s on %s: the copy of version %d is damaged", self.document.name, self.name, version)
-            self._committed = NONE  # so that the next report makes it fetch
+            self._committed = NONE  # so that Redis answers the next report with `behind`
 
     def _refuse(self, trouble: str) -> None:
-        """Leave the replica set, and note why. The subscription stays, so that Redis sees that this process lives."""
+        """Leave the replica set, and store the reason `trouble` in Redis.
+
+        Keeps the subscription, so that operators see this process as alive and out of the set.
+        """
         self._warn(trouble)
         self._withdraw(trouble)
         self._unlock()
@@ -248,29 +263,32 @@ class Replica(StoppableThread):
             self._rest()
 
     def _rest(self) -> None:
+        """End the subscription, and wait half a second before the next try."""
         self._silence()
         self.stopping.wait(_PAUSE)
 
     def _silence(self) -> None:
+        """End the subscription, so that this process no longer counts as alive."""
         if self._news is not None:
             self._news.close()
             self._news = None
             self._identity_checked = False
 
     def _withdraw(self, why: str) -> None:
+        """Leave the replica set. `why`: a sentence for operators; "" when the process ends in good order."""
         if self._lock is None and not why:
-            return  # another process is the member
-        with suppress(StoreUnavailable, StoreRefused):  # then Redis removes the silent member later
-            self.store.step("document_leave", self.document.name, self.member, why)
+            return  # the folder belongs to another process, which is the member
+        with suppress(StoreUnavailable, StoreRefused):  # then the member leaves later, since it no longer reports
+            document_leave(self.store, self.document.name, self.member, why)
 
     def _unlock(self) -> None:
-        """Release the folder, so that another process may keep it."""
+        """Release the folder, so that another process may own it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def _warn(self, trouble: str) -> None:
-        """Log a trouble once, until it changes; "" means that it is over."""
+        """Log the warning `trouble`, unless it is the same as last time. "": the trouble is over."""
         if trouble and trouble != self._trouble:
             logger.warning("document %s on %s: %s", self.document.name, self.name, trouble)
         self._trouble = trouble

@@ -1,7 +1,8 @@
-"""The replica set of a document: the processes that keep copies of it, and those that should.
+"""The replica set of a document: the processes, nodes and beats, that have acknowledged each version of the document.
 
-A member is "<name>#<identity>": the name is for people, the identity is that of its folder. So two machines of one name
-are two members. Each member subscribes to its own channel: Redis and commands see by that whether it lives.
+A member is "<name>#<identity>": the name of the node or beat, and the identity of the folder with its copies. So two
+machines of the same name are two members. Each member subscribes to a channel of its own, by which Redis and commands
+see whether the process lives.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from kombu.utils.json import loads
 from coordinator.extending import Store
 
 
-class Keeper(NamedTuple):
-    """A process that keeps copies, or should. `inside`: it is in the replica set; `why` it is not, where that is known.
+class ReplicaStatus(NamedTuple):
+    """A process that keeps copies of a document, or should. `inside`: it is in the replica set.
 
-    `living`: it is subscribed to its channel.
+    `why`: the reason why it is not in the set; "" if unknown. `living`: it is subscribed to its own channel.
     """
 
     name: str
@@ -34,7 +35,11 @@ class Keeper(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """A member's disk: the version that it knows as committed, the checksum noted then, and the one that it has now."""
+    """What one node of the replica set has on its disk of a document. `version`: the last one that it committed.
+
+    `noted`: the checksum that the node stored at that commit. `sha`: the checksum of the files as they are now; "" if
+    they are damaged.
+    """
 
     version: int
     noted: str
@@ -46,16 +51,18 @@ class OnDisk:
 
 
 class ReplicaSet:
+    """Reads from Redis which nodes and beats keep copies of a document."""
+
     def __init__(self, store: Store, document: str) -> None:
         self.store = store
         self.document = document
 
     def members(self) -> list[str]:
-        """The names of the members."""
+        """Return the names of the nodes and beats in the replica set, sorted."""
         return sorted(names_of(self._inside()).values())
 
-    def keepers(self) -> list[Keeper]:
-        """All living processes that keep the document, or should, and the members that do not live, by name."""
+    def replicas(self) -> list[ReplicaStatus]:
+        """Return all living processes that keep the document or should, and the dead members of the set, by name."""
         prefix = self.store.key("member", self.document) + ":"
         inside = self._inside()
         pattern = re.sub(r"([][?*\\])", r"\\\1", prefix) + "*"
@@ -64,15 +71,15 @@ class ReplicaSet:
         keys = [self.store.key("out", self.document) + ":" + member for member in names]
         whys = self.store.read("MGET", *keys) if keys else []
         return sorted(
-            Keeper(name, member, member in inside, member in living, (why or b"").decode())
+            ReplicaStatus(name, member, member in inside, member in living, (why or b"").decode())
             for (member, name), why in zip(names.items(), whys, strict=True)
         )
 
-    def look(self, expected: Set[str], seconds: float = 2.0) -> dict[str, OnDisk]:
-        """Have each living process read its disk now. Returns the answers by name; a silent one is missing.
+    def check_disks(self, expected: Set[str], seconds: float = 2.0) -> dict[str, OnDisk]:
+        """Have each living process read its disk now. Returns the answers by name of the node or beat.
 
-        Waits for the answers of all `expected` names, for at most so many seconds. A process whose copy is damaged
-        fetches another.
+        Waits up to `seconds` for the answers of all names in `expected`; a process that does not answer is left out. A
+        process with a damaged copy fetches another from Redis.
         """
         look_id, answers, named = uuid.uuid4().hex, dict[str, OnDisk](), dict[str, OnDisk]()
         self.store.read("PUBLISH", self.store.key("replica", self.document), f"look {look_id}")
@@ -85,12 +92,17 @@ class ReplicaSet:
         return named
 
     def _inside(self) -> set[str]:
+        """Read the members of the replica set, as "<name>#<identity>"."""
         members = self.store.read("SMEMBERS", self.store.key("replicas", self.document))
         return {member.decode() for member in members}
 
 
 def listen(store: Store, request_id: str, seconds: float) -> bytes | None:
-    """Wait for the next answer to an update or a look, for a second at most; None where there was none."""
+    """Wait for the next answer to an update or to a `look`; None: none came within `seconds`, or within a second.
+
+    `request_id`: the id of the update or of the `look`.
+    """
+    # Wait less than the socket timeout, after which a BLPOP without an answer would be an error.
     popped = store.read(
         "BLPOP", store.key("answer", request_id), max(0.01, min(seconds, 1.0, store.settings.timeout / 2))
     )
@@ -98,26 +110,26 @@ def listen(store: Store, request_id: str, seconds: float) -> bytes | None:
 
 
 def outside(store: Store, document: str) -> list[str]:
-    """A sentence for each living node or beat that is out of the replica set."""
+    """Return a sentence for each living node or beat that is out of the document's replica set."""
     return [
-        f"{keeper.name} is out of the replica set of {document}: {keeper.why or 'it does not report'}"
-        for keeper in ReplicaSet(store, document).keepers()
-        if keeper.living and not keeper.inside
+        f"{replica.name} is out of the replica set of {document}: {replica.why or 'it does not report'}"
+        for replica in ReplicaSet(store, document).replicas()
+        if replica.living and not replica.inside
     ]
 
 
 def label_of(document: str) -> str:
-    """The label of the nodes in the replica set."""
+    """Return the label that a node has while it is in the document's replica set."""
     return f"document:{document}"
 
 
 def name_of(member: str) -> str:
-    """A member's name, without the identity of its copies."""
+    """Return the name of the node or beat in "<name>#<identity>"."""
     return member.rpartition("#")[0] or member
 
 
 def names_of(members: Iterable[str]) -> dict[str, str]:
-    """The name of each member; members that share a name keep their identity."""
+    """Map each member, "<name>#<identity>", to its name; if two members share a name, to the whole text."""
     known = sorted(members)
     count = Counter(name_of(member) for member in known)
     return {member: member if count[name_of(member)] > 1 else name_of(member) for member in known}

@@ -1,1 +1,1 @@
-"""The synchronization of a member: it lists the objects, fetches their metadata, and stores them."""
+"""Synchronizes a member: lists its changed objects, fetches their system metadata, and stores that in the catalog."""

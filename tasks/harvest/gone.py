@@ -3,16 +3,17 @@
 An object is gone only if the pass did not list it and the member answers 404 or 410 for its system metadata. A member
 may break in many ways, so:
 
-* The pass must have seen more than none of the objects. The pass notes each object that it sees, in the database,
-  under the instant at which it began. So an interrupted pass, resumed by another process, is one pass.
-* It must have seen as many as the member itself counts. Or the member counts more by the same number as after the pass
-  before: it always does, and an index that is being built does not.
-* Before objects are noted as gone, the member must show the metadata of an object that it lists. So a server that
-  answers 404 for everything loses nothing.
-* A pass asks for QUESTIONS objects at most. It begins with those that no pass has seen for longest. Objects that are
-  there after all, or fail, are noted as seen. So the next pass goes on behind them.
+* The pass must have seen at least one object. The database keeps, for each object that a pass sees, the instant at
+  which the pass began. So a pass that another process resumes counts as one pass.
+* The pass must have seen as many objects as the member counts. Or the surplus, the objects that the member counts and
+  does not list, must be the same as in the pass before: a member that hides some objects has the same surplus each
+  time; a member whose index is being built has not.
+* Before objects are noted as gone, the member must return the metadata of an object that it lists. So if a server
+  answers 404 for everything, no object is noted as gone.
+* A pass checks MOST_REQUESTS objects at most, the longest unseen first. Objects that still exist, or whose check fails,
+  are noted as seen. So the next pass checks the objects after them.
 
-A member that fails for one object after the other ends the search, not the harvest. The next complete pass asks for
+If the member fails for one object after the other, the search ends, and the sync goes on. The next complete pass checks
 the rest.
 """
 
@@ -32,16 +33,16 @@ from tasks.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-QUESTIONS = 10_000
-"""The most objects that a pass asks for."""
+MOST_REQUESTS = 10_000
+"""The most objects whose existence one pass checks."""
 PORTION = 200
-"""The number of answers that are checked and noted together."""
-WITNESSES = 3
+"""The number of objects that are checked before their results are stored in one transaction."""
+SAMPLES = 3
 
 
 @dataclass
 class GoneSearch:
-    """The search of one pass. `check` raises for a lost lease."""
+    """The search for deleted objects after one complete pass. `check`: raises for a lost lease."""
 
     client: MemberNode
     sightings: Sightings
@@ -56,7 +57,10 @@ class GoneSearch:
         return self.client.member.identifier
 
     def gone(self, began: datetime, until: datetime) -> int:
-        """Note the objects that are gone. Returns how many are new. `until`: the end of the listed window."""
+        """Note in the catalog the objects that the member has deleted. Returns their number.
+
+        `began`: when the pass began. `until`: the pass has listed the objects that changed before this date.
+        """
         count = 0
         try:
             total = self._total(until)
@@ -65,41 +69,43 @@ class GoneSearch:
                 return 0
             surplus = max(0, total - seen)
             if self.sightings.surplus(self.member_id, surplus, fence=self.fence) != surplus and surplus:
-                logger.info("%s: the pass saw %s objects of %s: none counts as gone", self.member_id, seen, total)
+                logger.info(
+                    "%s: the listing had %s of %s objects, so no object counts as deleted", self.member_id, seen, total
+                )
                 return 0
-            pids = self.sightings.unseen(self.member_id, began, QUESTIONS)
+            pids = self.sightings.unseen(self.member_id, began, MOST_REQUESTS)
             for start in range(0, len(pids), PORTION):
                 count += self._portion(pids[start : start + PORTION], began)
         except MemberNodeError as error:
-            logger.warning("the search for deleted objects ended early: %s", error)
+            logger.warning("the search for deleted objects of a member ended early: %s", error)
         return count
 
     def _total(self, until: datetime) -> int:
-        """The number of objects that the member counts before that instant."""
+        """The number of objects, by the member's own count, that changed before `until`."""
         try:
-            return self.patience.ask(lambda: self.client.objects(instants.NEVER, until, 0, 1)).total
+            return self.patience.call(lambda: self.client.objects(instants.NEVER, until, 0, 1)).total
         except (MemberRefused, Failing) as error:
             if error.status not in (400, 501):
                 raise
-        entries, total, _ = self.patience.ask(
+        entries, total, _ = self.patience.call(
             lambda: self.client.objects(instants.NEVER)
-        )  # it accepts no parameter but fromDate
+        )  # the member accepts no parameter but fromDate
         return total - sum(entry.modified >= until for entry in entries)
 
     def _portion(self, pids: Sequence[str], began: datetime) -> int:
-        """Ask the member for each of these objects, note those that are gone, and return their number.
+        """Request the metadata of these objects, note in the catalog those that are gone, and return their number.
 
-        Raises MemberNodeError once the answers show that the member does not work, or is too slow.
+        `began`: when the pass began. Raises MemberNodeError once the answers show that the member itself fails.
         """
         answers = _Answers(self.client, self.settings).of(pids)
         missing, failed = answers["gone"], answers["failed"]
         if missing and not self._is_sane(began):
             url = self.client.member.base_url
-            raise MemberNodeError("does not show the objects that it lists, either", self.member_id, url)
+            raise MemberNodeError("returns no metadata of the objects that it lists, either", self.member_id, url)
         self.check()
         answered = [*missing, *answers["there"], *failed]
-        self.sightings.judge(
-            self.member_id, missing=missing, asked=answered, began=began, fence=self.fence, now=self.clock()
+        self.sightings.note_checked(
+            self.member_id, missing=missing, checked=answered, began=began, fence=self.fence, now=self.clock()
         )
         if len(answered) < len(pids):
             url = self.client.member.base_url
@@ -107,8 +113,8 @@ class GoneSearch:
         return len(missing)
 
     def _is_sane(self, began: datetime) -> bool:
-        """True if the member still answers well: it shows one of the objects that it listed."""
-        for pid in self.sightings.witnesses(self.member_id, began, WITNESSES):
+        """True if the member returns the metadata of one of SAMPLES objects that it has listed in this pass."""
+        for pid in self.sightings.samples(self.member_id, began, SAMPLES):
             try:
                 self.client.system_metadata(pid)
             except MemberNodeError:
@@ -118,7 +124,10 @@ class GoneSearch:
 
 
 class _Answers:
-    """Asks for pids and groups them: gone, there, failed. Stops after `give_up_after` failures in a row."""
+    """Requests the metadata of objects in parallel, and groups their pids by the answer: `gone`, `there`, `failed`.
+
+    After `give_up_after` failures in a row the others are `not asked`.
+    """
 
     def __init__(self, client: MemberNode, settings: Settings) -> None:
         self._client, self._settings = client, settings
@@ -147,7 +156,7 @@ class _Answers:
         try:
             self._client.system_metadata(pid)
         except MemberRefused as refusal:
-            return "gone" if refusal.status in NOT_THERE else "there"  # 401 and 403: the service may not read it
+            return "gone" if refusal.status in NOT_THERE else "there"  # 401, 403: it exists, and may not be read
         except MemberNodeError:
             return "failed"
         return "there"

@@ -1,20 +1,25 @@
-"""Synchronize one member: nodelist, window, listing, system metadata, catalog, and at last the nodelist again.
+"""Synchronizes one member: lists the objects changed since the last run, fetches their metadata, stores it, sets dates.
+
+A run is one execution of the job. It fetches the requested pids, then makes a pass: it lists the objects that changed
+within a window of dates (an increment), or all objects (a complete pass). A later run may resume an interrupted pass.
 
 * A window begins `overlap` before the date in the nodelist, and ends `margin` before now. A run does not fetch an
-  object again that the catalog has under the same date, and whose entry in the listing says the same of its format,
-  size and checksum. So the overlap costs a listing only, and a complete pass finds an object that was replaced without
-  a new date. What no entry shows, such as that it is archived, takes a question for each object.
-* A pass from the beginning of a member, which was reset or never harvested, fetches everything: what was stored before
-  the pass began, and what failed before.
-* The catalog stores each page with its cursor. A failed run resumes at the cursor if the nodelist has the same date as
-  when the pass began. Otherwise an operator has reset the member, and the nodelist is right.
-* A run tries a failed object again, then notes it, reports it to the member and leaves it to later runs. The rest go
-  on. But where the member as a whole stays silent for longer than the run's patience, or one object after the other
-  takes too long, the run fails. The next one goes on behind those objects, so that no member keeps a slot for long.
-* What failed before comes after all that is new, and gets so much time: the next run goes on behind it.
-* A run begins with a ping. Where the member does not answer at all, its ticks leave it alone for a while (silence.py).
-* A run stores what it fetched each STORE_EVERY seconds, and however it ends.
-* A complete pass notes what it saw, and asks the member for the objects that it did not see (gone.py).
+  object again if the catalog has it under the same date, and its entry in the listing has the same format, size and
+  checksum. So the overlap costs a listing only, and a complete pass finds an object that was replaced without a new
+  date. Changes that no entry shows, such as an archival, are not found that way.
+* A pass from a member's beginning, after a reset or for a new member, fetches everything, also objects that were stored
+  or failed before.
+* The catalog stores, with the objects of each page, a cursor: where to resume. A run resumes there if the nodelist has
+  the same date as when the pass began. Otherwise an operator has reset the member, and the date in the nodelist counts.
+* A run tries a failed object again, then notes the failure, reports it to the member, leaves the object to later runs,
+  and goes on. But if the member does not answer for longer than patience.py allows, or one object after the other takes
+  too long, the run fails, so that no member keeps a slot for long. The next run begins after those objects.
+* Objects that failed in earlier runs come after all new objects, for at most `failure_time`.
+* A run begins with a ping. If the member does not answer at all, its ticks do nothing for a while (silence.py).
+* A run stores the fetched objects each STORE_EVERY seconds, and at its end, also when it fails.
+* A complete pass notes the objects that it saw, and checks whether the others still exist (gone.py).
+* A part of a complete pass, of the objects between two dates, fetches what the catalog lacks of these. It has no
+  cursor, looks for nothing that is gone, and leaves the dates in the nodelist alone.
 * lastHarvested becomes the date of the newest stored object, once every older object is stored or noted as failed.
 """
 
@@ -35,13 +40,13 @@ from tasks import instants
 from tasks.catalog.catalog import Catalog, Cursor, Failed, Fetched, Known, ObjectToFetch, Superseded
 from tasks.catalog.sightings import Sightings
 from tasks.harvest import silence
-from tasks.harvest.asked import CHANGES, COMPLETE, SyncRequest
 from tasks.harvest.fetcher import Fetcher, Stalled
 from tasks.harvest.gone import GoneSearch
 from tasks.harvest.listing import ListingPages
 from tasks.harvest.outcome import STORED, SyncResult, bounded, not_synchronizable
 from tasks.harvest.patience import MemberPatience
-from tasks.member_node.client import MemberNode, MemberNodeError, MemberRefused
+from tasks.harvest.sync_request import CHANGES, COMPLETE, SyncRequest
+from tasks.member_node.client import AsksToWait, MemberNode, MemberNodeError, MemberRefused
 from tasks.member_node.member import Member
 from tasks.member_node.objects import ListedObject, UnreadableEntry
 from tasks.nodelist.protocol import Dates, Nodelist
@@ -50,11 +55,11 @@ from tasks.settings import Settings
 logger = logging.getLogger(__name__)
 
 PORTION = 1000
-"""The number of objects that a run compares and fetches at once. It stores them sooner where they are slow."""
+"""The number of objects that a run compares with the catalog, fetches and stores together."""
 BATCH_BYTES = 16 * 1024 * 1024
 STORE_EVERY = 5.0
 PROGRESS_EVERY = 100
-UNHEARD = 3
+MOST_UNTAKEN = 3
 
 
 def harvest_member(
@@ -65,17 +70,15 @@ def harvest_member(
     nodelist: Nodelist,
     fence: int,
     settings: Settings,
-    asked: SyncRequest = CHANGES,
+    request: SyncRequest = CHANGES,
     progress: Callable[[int, int], object] = lambda done, total: None,
     check: Callable[[], object] = lambda: None,
     clock: Callable[[], datetime] = instants.now,
 ) -> SyncResult:
-    """Fetch the pids that were asked for, whatever their date, then run the pass.
+    """Synchronize a member: fetch the requested pids, whatever their date, then list and fetch all changed objects.
 
-    A pid that fails is no failure of the pass. Where there is no pass, the run fails if none of the pids could be had.
-    Before each write the run calls `check`, which raises for a lost lease.
-
-    Raises MemberNodeError, Superseded, and the errors of `check`.
+    `progress`: called with the numbers of done and of all objects. `check`: called before each write, and raises for a
+    lost lease. A request that names pids only fails if none of them can be fetched. Raises MemberNodeError, Superseded.
     """
     member_id = member.identifier
     patience = MemberPatience(client, settings)
@@ -84,19 +87,23 @@ def harvest_member(
         reason = "it is not in the nodelist, or not approved" if listed is None else listed.obstacle
         if listed is None or reason is not None:
             catalog.ran(member_id, fence=fence, now=clock(), outcome="not synchronizable", error=reason)
-            return not_synchronizable(member_id, asked, str(reason))
+            return not_synchronizable(member_id, request, str(reason))
         run = _Harvest(listed, client, catalog, nodelist, fence, settings, progress, check, clock, clock(), patience)
         patience.begin()
-        outcome = run.run(asked)
+        outcome = run.run(request)
         silence.end(catalog, member_id, fence=fence)
     except Exception as error:
         with suppress(SQLAlchemyError, Superseded):
             silence.after(
                 error, patience.delivered_once, catalog, member_id, fence=fence, now=clock(), settings=settings
             )
-            catalog.ran(member_id, fence=fence, now=clock(), outcome="failed", error=str(error))
+            catalog.ran(member_id, fence=fence, now=clock(), outcome=_outcome(error), error=str(error))
         raise
     return outcome
+
+
+def _outcome(error: Exception) -> str:
+    return "asked to wait" if isinstance(error, AsksToWait) else "failed"
 
 
 @dataclass
@@ -117,13 +124,13 @@ class _Harvest:
     done: int = 0
     total: int = 0
     reports: int = 0
-    unheard: int = 0
-    """The number of reports in a row that the member did not take."""
-    ends: dict[str, str] = field(default_factory=dict)
-    """The end of each pid that was asked for."""
+    untaken: int = 0
+    """The number of error reports in a row that the member did not accept."""
+    pid_results: dict[str, str] = field(default_factory=dict)
+    """The result for each requested pid: STORED, or the reason of its failure; empty: not tried yet."""
     unreadable: set[UnreadableEntry] = field(default_factory=set)
     difference: str = ""
-    """Of what the member counts, from what it lists."""
+    """A sentence, where the member counts more objects than it lists; empty: the numbers agree."""
 
     @property
     def member_id(self) -> str:
@@ -133,25 +140,29 @@ class _Harvest:
     def sightings(self) -> Sightings:
         return Sightings(self.catalog.engine)
 
-    def run(self, asked: SyncRequest) -> SyncResult:
-        """First the pids: somebody waits for each of them."""
-        if asked.pids:
-            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:  # its own, since it may be Stalled
-                self.fetch_pids(asked.pids)
-        if asked.kind is not None:
+    def run(self, request: SyncRequest) -> SyncResult:
+        """Fetch the requested pids, for which users may wait, then run the requested pass, if any."""
+        if request.pids:
+            # A fetcher for the pids alone: it may stall, and the pass then needs another one.
             with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
-                return self.run_pass(asked.kind)
-        if asked.pids and self.fetcher.first_asked_error is not None and STORED not in self.ends.values():
-            raise self.fetcher.first_asked_error
-        return self._end(self.listed.last_harvested)
+                self.fetch_pids(request.pids)
+        if request.between is not None:
+            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
+                return self.run_part(*request.between)
+        if request.kind is not None:
+            with Fetcher(self.client, self.settings, self.patience) as self.fetcher:
+                return self.run_pass(request.kind)
+        if request.pids and self.fetcher.first_requested_error is not None and STORED not in self.pid_results.values():
+            raise self.fetcher.first_requested_error
+        return self._result(self.listed.last_harvested)
 
     def fetch_pids(self, pids: Sequence[str]) -> None:
-        self.ends = dict.fromkeys(pids, "")
-        self.total = self.counts["listed"] = len(self.ends)
+        self.pid_results = dict.fromkeys(pids, "")
+        self.total = self.counts["listed"] = len(self.pid_results)
         try:
-            self._save([ObjectToFetch(pid, None) for pid in self.ends], None)
+            self._save([ObjectToFetch(pid, None) for pid in self.pid_results], None)
         except Stalled as error:
-            left = [pid for pid, end in self.ends.items() if not end]
+            left = [pid for pid, end in self.pid_results.items() if not end]
             self._store([], [Failed(ObjectToFetch(pid, None), str(error), None) for pid in left], None)
 
     def run_pass(self, kind: Literal["increment", "complete"]) -> SyncResult:
@@ -167,7 +178,8 @@ class _Harvest:
         for page in pages:
             self.check()
             self.total = max(self.total, self.done + page.total)
-            self._page(page.entries, cursor._replace(position=page.cursor))
+            at = cursor._replace(position=page.cursor)
+            self._page(page.entries, at, at)
             if page.unreadable:
                 self._leave_out(page.unreadable, cursor)
         self.difference = pages.difference
@@ -182,7 +194,7 @@ class _Harvest:
         newest = self._newest(until)
         self._raise_if_nothing_was_stored()
         self.counts.update(before)
-        outcome = self._end(newest, complete)
+        outcome = self._result(newest, complete)
         written = self.nodelist.harvested(
             self.member_id,
             Dates(newest, self.began if complete else None),
@@ -192,14 +204,30 @@ class _Harvest:
         update = {"store": written} if written else {"outcome": "reset meanwhile"}
         return outcome.model_copy(update=update)
 
+    def run_part(self, since: datetime, until: datetime) -> SyncResult:
+        """List all objects that changed between two dates, and fetch those that the catalog does not have so."""
+        until = min(until, instants.floor(self.began - timedelta(seconds=self.settings.margin)))
+        looks = Cursor("part", since, since, self.began)
+        pages = ListingPages(self.client, since, until, self.settings, self.patience)
+        for page in pages:
+            self.check()
+            self.total = max(self.total, self.done + page.total)
+            self._page(page.entries, looks, None)
+            if page.unreadable:
+                self._leave_out(page.unreadable, looks)
+        self.difference = pages.difference
+        self.check()
+        self._raise_if_nothing_was_stored()
+        return self._result(self.listed.last_harvested)
+
     def _old_failures(self) -> None:
-        """Within the time that the settings grant them: the next run goes on behind those that were tried."""
+        """Fetch objects that failed in earlier runs, for `failure_time` at most. The next run tries the others."""
         end = time.monotonic() + self.settings.failure_time
         while time.monotonic() < end and (due := self.catalog.due(self.member_id, self.began, PORTION)):
             self.total += len(due)
             try:
                 self._save(takewhile(lambda _: time.monotonic() < end, due), None)
-            except Stalled:  # everything else is stored, and the slow objects are noted again
+            except Stalled:  # all new objects are stored already, and the slow ones are noted as failed again
                 return
 
     def _newest(self, until: datetime) -> datetime | None:
@@ -207,7 +235,10 @@ class _Harvest:
         return None if newest is None else instants.floor(newest)
 
     def _cursor(self, kind: str, started_from: datetime) -> Cursor:
-        """Where the pass goes on, or begins."""
+        """The cursor at which this pass resumes an interrupted one, or a new cursor at the begin of the window.
+
+        `started_from`: the harvest date that the nodelist has now.
+        """
         is_anew = self.listed.harvested_until <= instants.NEVER
         cursor = self.catalog.cursor(self.member_id, kind)
         if cursor is not None and cursor.started_from == started_from and is_anew == (cursor.anew is not None):
@@ -217,27 +248,28 @@ class _Harvest:
             since = started_from - timedelta(seconds=self.settings.overlap)
         return Cursor(kind, started_from, since, self.began, self.fence if is_anew else None)
 
-    def _page(self, entries: Sequence[ListedObject], cursor: Cursor) -> None:
+    def _page(self, entries: Sequence[ListedObject], cursor: Cursor, keep: Cursor | None) -> None:
+        """Fetch what the catalog lacks of a page. `keep`: the cursor to store with any part of it; None: none."""
         for start in range(0, max(len(entries), 1), PORTION):
             latest = {entry.pid: entry for entry in entries[start : start + PORTION]}
             known = self.catalog.known(self.member_id, list(latest))
             failing = self.catalog.failing(self.member_id, list(latest))
             targets = []
             for entry in latest.values():
-                if (one := known.get(entry.pid)) and _is_same(entry, one, cursor):
+                if (stored := known.get(entry.pid)) and _is_same(entry, stored, cursor):
                     self.counts["unchanged"] += 1
                 elif (failure := failing.get(entry.pid)) and _is_postponed(entry, failure, cursor):
-                    self.counts["postponed"] += failure[1] > self.began  # the due ones come after the pages
+                    self.counts["postponed"] += failure[1] > self.began  # _old_failures tries the due ones in this run
                 else:
                     targets.append(ObjectToFetch(entry.pid, entry.modified, entry.entry))
             if cursor.kind == COMPLETE:
                 self.sightings.saw(self.member_id, latest, cursor.began, fence=self.fence)
             self.counts["listed"] += len(latest)
             self.done += len(latest) - len(targets)
-            self._save(targets, cursor)
+            self._save(targets, keep)
 
     def _leave_out(self, unreadable: Sequence[UnreadableEntry], cursor: Cursor) -> None:
-        """An entry that names its object is a failure of that object: a later run fetches it by its name."""
+        """Note unreadable entries of a listing as failed objects, if they have a pid: a later run fetches the pids."""
         self.unreadable |= {*unreadable}
         named = {pid: f"its entry in the listing: {reason}" for pid, reason in unreadable if pid}
         if cursor.kind == COMPLETE:
@@ -247,9 +279,9 @@ class _Harvest:
         self._store([], new, None)
 
     def _save(self, targets: Iterable[ObjectToFetch], cursor: Cursor | None) -> None:
-        """Fetch and store: each STORE_EVERY seconds, before the documents fill the memory, and however it ends.
+        """Fetch objects and store them: each STORE_EVERY seconds or BATCH_BYTES, and at the end, also after an error.
 
-        The cursor stands before the page, so that it may be stored with any part of the page.
+        `cursor`: the position before the objects' page, stored with any part of the page; None: keep the stored one.
         """
         fetched: list[Fetched] = []
         failed: list[Failed] = []
@@ -266,7 +298,7 @@ class _Harvest:
                     self._store(fetched, failed, cursor)
                     fetched, failed, held, stored_at = [], [], 0, time.monotonic()
         except BaseException:
-            with suppress(Exception):  # such as that of a lost lease, with which nothing may be stored
+            with suppress(Exception):  # _store refuses, for example, after a lost lease
                 self._store(fetched, failed, cursor)
             raise
         self._store(fetched, failed, cursor)
@@ -283,29 +315,32 @@ class _Harvest:
             self.member_id, fence=self.fence, fetched=fetched, failed=failed, cursor=cursor, now=self.clock()
         )
         self.counts.update(stored=len(fetched), failed=len(failed))
-        self.ends |= {item.wanted.pid: STORED for item in fetched if item.wanted.pid in self.ends}
-        self.ends |= {item.wanted.pid: item.reason for item in failed if item.wanted.pid in self.ends}
+        self.pid_results |= {item.wanted.pid: STORED for item in fetched if item.wanted.pid in self.pid_results}
+        self.pid_results |= {item.wanted.pid: item.reason for item in failed if item.wanted.pid in self.pid_results}
         self._report(new)
 
     def _report(self, new: Sequence[Failed]) -> None:
-        """Report failures to the member. One that refuses reports, or leaves UNHEARD in a row, gets no more of them."""
+        """Report failed objects to the member, `report_limit` in a run at most.
+
+        Stops once the member refuses a report, or has not accepted MOST_UNTAKEN reports in a row.
+        """
         for item in new:
-            if self.reports >= self.settings.report_limit or self.unheard >= UNHEARD:
+            if self.reports >= self.settings.report_limit or self.untaken >= MOST_UNTAKEN:
                 return
             self.reports += 1
             try:
                 self.client.report_error(item.wanted.pid, item.reason)
-                self.unheard = 0
+                self.untaken = 0
             except MemberNodeError as error:
                 refused = isinstance(error, MemberRefused) or error.status == 501
-                self.unheard += UNHEARD if refused else 1
+                self.untaken += MOST_UNTAKEN if refused else 1
 
     def _raise_if_nothing_was_stored(self) -> None:
-        """A pass that stored nothing and met an error fails with that error."""
+        """Raise the first error, if objects of the listing failed and none of them was stored or is unchanged."""
         if self.fetcher.first_error is not None and not self.counts["stored"] and not self.counts["unchanged"]:
             raise self.fetcher.first_error
 
-    def _end(self, newest: datetime | None, complete: bool = False) -> SyncResult:
+    def _result(self, newest: datetime | None, complete: bool = False) -> SyncResult:
         faults = [self.difference] if self.difference else []
         if self.unreadable:
             pid, reason = min(self.unreadable)
@@ -317,18 +352,24 @@ class _Harvest:
             "complete": complete,
             "unreadable": len(self.unreadable),
             "last_harvested": newest,
-            "pids": bounded(self.ends),
+            "pids": bounded(self.pid_results),
         }
         return SyncResult.model_validate({"member": self.member_id, "outcome": "succeeded", **report, **self.counts})
 
 
 def _is_same(entry: ListedObject, known: Known, cursor: Cursor) -> bool:
-    """True if the catalog has the object as it is listed, and nobody wants it anew."""
+    """True if this pass need not fetch the object: the catalog has it with the date and the facts of its entry.
+
+    If the pass fetches all objects, the catalog must have stored the object in this pass: under `cursor.anew` or later.
+    """
     is_new = cursor.anew is None or known.fence >= cursor.anew
     return is_new and entry.modified in known.dates and entry.entry == known.entry
 
 
 def _is_postponed(entry: ListedObject, failure: tuple[datetime | None, datetime, datetime], cursor: Cursor) -> bool:
-    """True if a later run tries the object again, at its time."""
+    """True if the object failed before, with the same date: it is fetched when its next try is due, not now.
+
+    `failure`: the date in the listing at that failure (None: none), when the next try is due, when the object failed.
+    """
     listed, _, failed_at = failure
     return listed == entry.modified and (cursor.anew is None or failed_at >= cursor.began)

@@ -1,22 +1,24 @@
-"""List all objects that a member changed within a window, although the member keeps changing meanwhile.
+"""Lists all objects that a member changed within a window of dates, although objects keep changing meanwhile.
 
-Paging by offset loses objects when others move, so pages go by date: the next page begins at the greatest date seen,
-and reads that date again. This needs a member that lists by date, which the protocol does not promise:
+Paging by offset misses objects when other objects change, and so move. Therefore pages go by date: the next page begins
+at the greatest date of the page before, and lists that date again. This needs a member that lists by date, which the
+protocol does not promise:
 
-* A page out of order shows that a member does not. So does a remainder that shrank for no visible reason while the
-  part already passed has grown. From then on the window is halved until each part fits into one answer.
-* Where one instant has more objects than a page holds, they are paged by offset within that instant. This begins again
-  until one pass agrees with its own total, or two passes agree with each other.
-* Where a member refuses every parameter but fromDate, the client sends that one alone.
-* Where a page takes the member too long, or is too large, this one and all after it are half as large.
-* A member may count more objects than it lists, such as some that the service may not see. So its count is no proof
-  of the contrary: a part is complete where it lists as many as it counts, or where it lists nothing behind them and
-  then the same again. (An object that left the part meanwhile does not come back to its old date.)
-* An entry that cannot be read counts, and is left out. Where a page has no other, the window is paged by offset.
-* Where an entry makes a page no XML, the page is asked for in halves, down to that entry.
+* A page out of order shows that the member does not list by date. So does a total of the rest that has shrunk, while
+  the part already listed has grown. From then on the window is halved until each part fits into one answer.
+* If one instant has more objects than a page holds, they are paged by offset within that instant. This is repeated
+  until the pages list as many objects as the member counts, or list the same objects twice in a row.
+* If a member refuses every parameter but fromDate, the requests have that parameter alone.
+* If the member takes too long for a page, or the page is too large, this and all later pages are half as large.
+* A member may count more objects than it lists, such as objects that the service may not see. So a greater count does
+  not prove that objects are missing. A part is complete if the member lists as many objects as it counts; or if it
+  lists nothing after them, and then the same objects again. (An object that has changed never gets its old date back.)
+* An unreadable entry counts as listed, and is left out. If a page has unreadable entries only, the window is paged by
+  offset.
+* If an entry makes a page invalid XML, the page is requested in halves, down to that entry.
 
-Each page carries the cursor before it: every older object is listed. A run that resumes there lists this page twice
-and misses nothing.
+Each page comes with a cursor, the date at which it begins: every older object is listed. A run that resumes there lists
+this page twice and misses nothing.
 """
 
 from collections.abc import Generator, Iterator
@@ -41,19 +43,22 @@ from tasks.settings import Settings
 
 PASSES = 5
 MOST_SPOILT = 100
-"""The most entries of a run that may be no XML. More of them are a fault of the member, not of entries."""
+"""The most entries in one run that may be invalid XML. Where there are more, the listing fails."""
 
 
 class ListingPage(NamedTuple):
     entries: list[ListedObject]
     cursor: datetime
     total: int
-    """The number of objects left in the window by the member's count, these included."""
+    """The number of objects from this page to the end of its window, by the member's count."""
     unreadable: tuple[UnreadableEntry, ...] = ()
 
 
 class PageStep(NamedTuple):
-    """The way from one page by date to the next."""
+    """The part of a window that one page has listed, from `low` to `high`, for a check with the next page.
+
+    `seen`: the number of entries of that part. `remainder`: the number of objects after it, by the member's count.
+    """
 
     low: datetime
     high: datetime
@@ -62,21 +67,24 @@ class PageStep(NamedTuple):
 
 
 class ListingPages:
-    """To be iterated once. Raises MemberNodeError."""
+    """An iterator over the pages of a member's listing, for the window from `since` to before `until`. Use it once.
+
+    Raises MemberNodeError where the member fails, or lists in a way that would miss objects.
+    """
 
     def __init__(
         self, client: MemberNode, since: datetime, until: datetime, settings: Settings, patience: MemberPatience
     ) -> None:
         self._client, self._size, self._patience = client, settings.page_size, patience
-        self._windows = [(floor(since), floor(until))] if floor(since) < floor(until) else []  # the last is next
-        self._sliced = True
-        self._by_date = True
+        self._windows = [(floor(since), floor(until))] if floor(since) < floor(until) else []  # a stack
+        self._sliced = True  # the member accepts parameters besides fromDate
+        self._by_date = True  # the member seems to list its objects by date
         self._step: PageStep | None = None
         self._spoilt = 0
-        self._passed: frozenset[ListedObject] = frozenset()  # entries of the instant at which the last page ended
-        self._longest = -1  # entries on a page so far: a member may have a limit of its own
+        self._passed: frozenset[ListedObject] = frozenset()  # entries at the end of the last page, which come again
+        self._longest = -1  # most entries on a page so far, since a member may have a page size of its own
         self.difference = ""
-        """The first part of which the member counts more objects than it lists, in words."""
+        """A sentence about the first part where the member counts more objects than it lists; empty: there is none."""
 
     def __iter__(self) -> Iterator[ListingPage]:
         while self._windows:
@@ -112,7 +120,7 @@ class ListingPages:
                 self._passed = frozenset(entries[seen:])
                 self._windows.append((last, high))
         elif not self._sliced:
-            raise self._malformed(f"lists {listing.number} of {total} objects, and offers no way to the others")
+            raise self._malformed(f"lists {listing.number} of {total} objects, and gives no access to the others")
         elif high - low <= TICK or not entries:
             yield from self._instant(low, high)
         elif ordered and last == low:
@@ -125,7 +133,7 @@ class ListingPages:
 
     def _ask(self, low: datetime, high: datetime, start: int, count: int | None = None) -> Listing:
         if not self._sliced:
-            return self._patience.ask(lambda: self._client.objects(low))
+            return self._patience.call(lambda: self._client.objects(low))
         try:
             return self._slice(low, high, start, count)
         except (MemberRefused, Failing) as error:
@@ -142,7 +150,7 @@ class ListingPages:
         while True:
             size = count or self._size
             try:
-                return self._patience.ask(partial(self._client.objects, low, high, start, size))
+                return self._patience.call(partial(self._client.objects, low, high, start, size))
             except Malformed as error:
                 if error.total is None:
                     raise
@@ -150,11 +158,14 @@ class ListingPages:
             except (MemberTimedOut, TooLarge):
                 if size == 1 or count:
                     raise
-                self._client.objects(low, high, start, 1)  # a member that hangs even over one is asked no more
+                self._client.objects(low, high, start, 1)  # raises where the member hangs even for one entry
                 self._size = size // 2
 
     def _around(self, error: Malformed, low: datetime, high: datetime, start: int, size: int) -> Listing:
-        """The page in halves, down to the entry that spoils it; that entry alone counts as unreadable."""
+        """Request a page that is invalid XML in halves, down to the entry that spoils it: that counts as unreadable.
+
+        `error`: of the page; raised where too many entries are invalid, or where the halves never fit together.
+        """
         if size <= 1:
             self._spoilt += 1
             if size < 1 or self._spoilt > MOST_SPOILT:
@@ -168,12 +179,12 @@ class ListingPages:
         raise error
 
     def _is_all(self, low: datetime, high: datetime, listing: Listing) -> bool:
-        """True if there are no more objects, although the member counts some."""
+        """True if `listing` has all objects from `low` to `high`, although the member counts more."""
         number, longest = listing.number, self._longest
         self._longest = max(longest, number)
         if not self._sliced:
             is_all = number < longest
-        elif number >= self._size or number == longest:  # a full page, whose successor is asked for anyway
+        elif number >= self._size or number == longest:  # a full page, so the next page is requested anyway
             return False
         else:
             is_all = self._ends(low, high, number) and self._ask(low, high, 0) == listing
@@ -182,7 +193,7 @@ class ListingPages:
         return is_all
 
     def _ends(self, low: datetime, high: datetime, start: int) -> bool:
-        """True if the member lists nothing from this offset on: an empty page, or a refusal of that offset."""
+        """True if the member lists nothing from the offset `start` on: an empty page, or a refusal of the offset."""
         try:
             return not self._ask(low, high, start, count=1).number
         except MemberRefused as error:
@@ -196,10 +207,13 @@ class ListingPages:
             self.difference = self.difference or words
 
     def _missed(self, step: PageStep, listing: Listing) -> bool:
-        """True if the part just passed holds unseen objects. Asks the member only if the remainder shrank."""
+        """True if the part before `listing` has objects that were not listed. `step`: that part, as it was listed.
+
+        Requests that part again only if the member now counts fewer objects after it than before.
+        """
         if listing.total >= step.remainder:
             return False
-        if not self._sliced:  # then no part can be asked for alone
+        if not self._sliced:  # the member accepts fromDate only, so the part cannot be requested alone
             raise self._malformed("lists neither by date nor in slices")
         return not self._ends(step.low, step.high, step.seen)
 
@@ -214,8 +228,9 @@ class ListingPages:
         raise self._malformed(f"keeps changing: {PASSES} passes over one instant, {low}, disagree")
 
     def _offsets(self, low: datetime, high: datetime) -> Generator[ListingPage, None, tuple[set[str], int | None, int]]:
-        """Page through the instant once. Returns the pids, the total (None where it changed on the way), and how many
-        entries were listed.
+        """Page by offset through the objects from `low` to before `high`.
+
+        Returns their pids, the member's count (None: it changed on the way), and the number of listed entries.
         """
         pids: set[str] = set()
         start, total, before = 0, None, list[ListedObject]()
@@ -224,7 +239,7 @@ class ListingPages:
                 listing = self._ask(low, high, start)
             except MemberRefused as error:
                 if start and error.status == 400:
-                    return pids, total, start  # fewer objects than it counted, now or ever
+                    return pids, total, start  # the member has fewer objects than it counted, now or always
                 raise
             if total is not None and listing.total != total:
                 return pids, None, start

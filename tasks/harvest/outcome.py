@@ -1,4 +1,4 @@
-"""The outcome of a run, as the result of its job."""
+"""The result of a job that synchronizes a member: counts of objects, and the outcome of each requested pid."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.harvest.asked import SyncRequest
+from tasks.harvest.sync_request import SyncRequest
 
 STORED = "stored"
 _WORDS = 300
@@ -14,9 +14,11 @@ _BYTES = 64 * 1024
 
 
 class SyncResult(BaseModel):
-    """The counts of a run. `unchanged`: already stored. `postponed`: failed before, and left to a later run.
+    """The result of a sync; its counts are numbers of objects.
 
-    `gone`: deleted by the member, as a complete pass found. `unreadable`: entries of the listing that were left out.
+    `unchanged`: the catalog had them already. `postponed`: they failed in an earlier run; a later run tries again.
+    `gone`: the member has deleted them. `unreadable`: entries of the listing that were left out. `complete`: all
+    objects were listed. `last_harvested`: the date until which the member is harvested now.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -34,23 +36,23 @@ class SyncResult(BaseModel):
     unreadable: int = 0
     last_harvested: datetime | None = None
     store: str | None = None
-    """WRITTEN, or why the nodelist's permanent store lacks the new dates. None where there were no new dates."""
+    """WRITTEN, or why the nodelist's permanent store lacks the new harvest dates; None: there are no new dates."""
     pids: Mapping[str, str] = {}
-    """For each requested pid: STORED, or why not. The catalog has those for which there was no room."""
+    """For each requested pid: STORED, or why it is not stored. The catalog has the failures that do not fit here."""
 
 
-def not_synchronizable(member: str, asked: SyncRequest, reason: str) -> SyncResult:
-    ends = bounded(dict.fromkeys(asked.pids, reason))
-    return SyncResult(member=member, outcome="not synchronizable", reason=reason, pids=ends)
+def not_synchronizable(member: str, request: SyncRequest, reason: str) -> SyncResult:
+    results = bounded(dict.fromkeys(request.pids, reason))
+    return SyncResult(member=member, outcome="not synchronizable", reason=reason, pids=results)
 
 
-def bounded(ends: Mapping[str, str]) -> dict[str, str]:
-    """At most 64 KiB of these ends, failures first."""
+def bounded(results: Mapping[str, str]) -> dict[str, str]:
+    """The results by pid, shortened to 64 KiB: failures come first, and long reasons are cut."""
     kept: dict[str, str] = {}
     size = 0
-    for pid, end in sorted(ends.items(), key=lambda item: item[1] == STORED):
-        size += len(pid.encode()) + len(end[:_WORDS].encode())
+    for pid, result in sorted(results.items(), key=lambda item: item[1] == STORED):
+        size += len(pid.encode()) + len(result[:_WORDS].encode())
         if size > _BYTES:
             break
-        kept[pid] = end[:_WORDS]
+        kept[pid] = result[:_WORDS]
     return kept

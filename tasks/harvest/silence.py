@@ -1,7 +1,7 @@
-"""Backs off from a member that does not answer at all: its ticks do nothing for a growing time.
+"""Backs off from a member that does not answer at all: its scheduled syncs do nothing for a growing time.
 
-So a member that is dead or hangs keeps a slot for a few seconds now and then, and delays no other. Requests still run.
-The catalog notes the beginning of the silence, and the instant until which ticks do nothing.
+So a dead member takes a slot for a few seconds now and then, and does not delay other members. Syncs that users request
+still run. The catalog notes when the silence began, and until when scheduled syncs do nothing.
 """
 
 from datetime import datetime, timedelta
@@ -24,11 +24,14 @@ class Silence(NamedTuple):
 
     def __str__(self) -> str:
         since, until = (instant.isoformat(" ", "seconds") for instant in self)
-        return f"it has not answered since {since} and is left alone until {until}, unless somebody asks for it"
+        return f"it has not answered since {since} and is left alone until {until}, unless a user requests a sync"
 
 
 def silence(catalog: Catalog, member: str) -> Silence | None:
-    """The member's silence, whose `until` may have passed. None where it answered at its last run."""
+    """Read from the catalog how long the member has been silent; None: it answered in its last run.
+
+    The `until` of the result may have passed already.
+    """
     query = select(members.c.silent_since, members.c.alone_until).where(members.c.member == member)
     with catalog.engine.connect() as connection:
         row = connection.execute(query).first()
@@ -45,9 +48,10 @@ def after(
     now: datetime,
     settings: Settings,
 ) -> None:
-    """Note a silence, or its end, after a failed run. `delivered`: the member sent something in it.
+    """Note in the catalog, after a failed run, that the member is silent, or that its silence has ended.
 
-    The member is left alone for as long as it has been silent, plus half of `failure_delay`. So the time doubles.
+    `error`: why the run failed. `delivered`: the member sent something in that run. The back-off lasts as long as the
+    silence so far, plus half of `failure_delay`, at most LONGEST. So it about doubles each time.
     """
     if delivered:
         end(catalog, member, fence=fence)
@@ -59,13 +63,13 @@ def after(
 
 
 def end(catalog: Catalog, member: str, *, fence: int) -> None:
-    """Note that the member answers. Raises Superseded."""
+    """Note in the catalog that the member answers again. Raises Superseded for a fence that is out of date."""
     if silence(catalog, member) is not None:
         _note(catalog, member, fence, None, None)
 
 
 def _note(catalog: Catalog, member: str, fence: int, since: datetime | None, until: datetime | None) -> None:
-    """Raises Superseded."""
+    """Store the dates of a silence; None: there is none. Raises Superseded for a fence that is out of date."""
     with catalog.engine.begin() as connection:
         guard(connection, member, fence)
         values = {"silent_since": since, "alone_until": until}

@@ -1,1 +1,1 @@
-"""The service on one machine."""
+"""Runs the whole service on one machine: Redis, nodes, beats and Flower, for the command `coordinator up`."""

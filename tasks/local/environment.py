@@ -1,4 +1,4 @@
-"""The file with which another terminal talks to the service on this machine: `. DIR/environment`."""
+"""Writes the file of environment variables that another terminal reads to reach the service: `. DIR/environment`."""
 
 import os
 import re
@@ -13,18 +13,21 @@ from coordinator import Settings as OfLibrary
 from tasks.settings import PREFIX, Settings
 
 MARK = "CELERY_COORDINATOR_ENVIRONMENT"
-"""A variable that names the file from which a shell has read the others."""
+"""The environment variable that names the file from which a shell has read the others."""
 OURS = ("COORDINATOR_", PREFIX, "CELERY_")
 KNOWN = {
     *(f"COORDINATOR_{name.upper()}" for name in OfLibrary.model_fields),
     *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields),
     *("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"),
 }
-_RELATIVE = re.compile(r"sqlite[+\w]*:///(?![/:]|file:)")  # before the path of a file
+_RELATIVE = re.compile(r"sqlite[+\w]*:///(?![/:]|file:)")  # what precedes a relative path in a SQLite address
 
 
 def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """All that settings come from. Paths are absolute: another terminal stands in another folder."""
+    """The variables in `environ` that are settings of the service, of the library or of Celery.
+
+    Relative paths become absolute, since another terminal may be in another folder.
+    """
     ours = {name: value for name, value in environ.items() if name.startswith(OURS)}
     for name, field in Settings.model_fields.items():
         variable = PREFIX + name.upper()
@@ -36,7 +39,10 @@ def settings_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def write(file: Path, variables: Mapping[str, str]) -> None:
-    """Only its owner may read it, since passwords are among the variables; it unsets the settings that are none."""
+    """Write a shell script that exports the variables and unsets all other settings.
+
+    Only its owner may read the file, since there may be passwords in it.
+    """
     variables = {**variables, MARK: str(file)}
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())]
     file.unlink(missing_ok=True)
@@ -45,7 +51,7 @@ def write(file: Path, variables: Mapping[str, str]) -> None:
 
 
 def refuse_anothers() -> None:
-    """Raise ClickException where this shell has the variables of an installation whose Redis does not answer."""
+    """Raise ClickException if this shell has read the environment file of a service whose Redis does not answer."""
     file, url = os.environ.get(MARK), os.environ.get("COORDINATOR_URL")
     if not file or not url:
         return

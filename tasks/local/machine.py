@@ -1,8 +1,8 @@
-"""The service on one machine: it keeps Redis, coordinating nodes, beats and Flower running.
+"""Runs the service on one machine (`coordinator up`): starts and restarts Redis, nodes, beats and Flower.
 
-Redis is embedded unless COORDINATOR_URL names another server. With the embedded one, the broker is its database 1. All
-data lie in one directory: `redis/`, `logs/`, the catalog and the nodelist. While the service runs, `environment` lies
-there, too: another terminal reads it (`. DIR/environment`) to talk to the service.
+Unless COORDINATOR_URL names a server, Redis is a child process, and the broker is its database 1. All data lie in one
+directory: `redis/`, `logs/`, the catalog and the nodelist. While the service runs, the file `environment` lies there,
+too: another terminal reads it (`. DIR/environment`), so that its commands reach this service.
 """
 
 import logging
@@ -26,7 +26,7 @@ import click
 import psutil
 
 from coordinator import Coordinator, StoreUnavailable
-from coordinator.extending import ChildSpec, EmbeddedRedis, EmbeddedUnavailable, Supervisor, is_amqp, server_findings
+from coordinator.extending import Children, ChildSpec, EmbeddedRedis, EmbeddedUnavailable, is_amqp, server_findings
 from tasks.broker import own_address
 from tasks.catalog.catalog import Catalog
 from tasks.local import environment
@@ -35,10 +35,10 @@ from tasks.service import refuse_others
 from tasks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-WARDENS_TIMEOUT = 3.0  # how long the processes of our children may outlive them
-NODE_PATIENCE, BEAT_PATIENCE = 4.0, 1.5  # how long a process may take to end
-REVIVE_PAUSE = 1.0
-LOOK = 0.02  # seconds between two looks at processes that end
+SUPERVISORS_TIMEOUT = 3.0  # seconds for which processes that a node or beat has started may outlive it
+NODE_PATIENCE, BEAT_PATIENCE = 4.0, 1.5  # seconds that a node, and a beat, may take to end before it is killed
+REVIVE_PAUSE = 1.0  # seconds between two attempts to start Redis again
+POLL = 0.02  # seconds between two checks whether processes have ended
 FLOWER_PORT = 5555
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes to run. `flower`: its port on loopback; None: no Flower."""
+    """How many nodes and beats to run. `data`: the folder of all data. `concurrency`: pool processes of each node.
+
+    `flower`: Flower's port on the loopback address; None: Flower does not run.
+    """
 
     data: Path
     nodes: int = 2
@@ -56,7 +59,10 @@ class Processes:
 
 
 class Machine:
-    """`with Machine(wanted) as machine: machine.run(stop)`. Only the main thread may start leashed children."""
+    """Starts the processes when its `with` block begins, and ends them with it; `run` restarts processes that ended.
+
+    Use it in the main thread only, since children die with the thread that has started them.
+    """
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class Machine:
         extra: Mapping[str, str] | None = None,
         tell: Callable[[str], object] = lambda sentence: None,
     ) -> None:
-        """`extra`: more variables for the children's environment. `tell` gets a line at each wait."""
+        """`extra`: more environment variables for the processes. `tell`: called with a line before each wait."""
         self.wanted = wanted
         self._tell = tell
         self._extra = extra or {}
@@ -82,7 +88,7 @@ class Machine:
             started.callback(self.coordinator.store.close)
             refuse_others(self.coordinator.store, Settings.from_environment(self.environ))
             started.callback(self._end_family)
-            self._supervisor = started.enter_context(Supervisor(self._children(), self.logs, waits=self._waits))
+            self._children = started.enter_context(Children(self._specs(), self.logs, waits=self._waits))
             self._running = started.pop_all()
         return self
 
@@ -106,13 +112,13 @@ class Machine:
             self.step()
 
     def step(self) -> None:
-        """Start again what has ended."""
+        """Restart Redis, nodes, beats and Flower where they have ended."""
         if self._redis and not self._redis.pid and time.monotonic() >= self._revive_at:
             self._revive(self._redis)
-        self._supervisor.step()
+        self._children.step()
 
     def nodes(self) -> list[str]:
-        """The names of the live nodes; empty while Redis is away."""
+        """The names of the live nodes; empty while Redis does not answer."""
         with suppress(StoreUnavailable):
             return [node.name for node in self.coordinator.nodes()]
         return []
@@ -135,7 +141,7 @@ class Machine:
         return tuple(f"{finding.message}: {finding.fix}" for finding in findings if finding.level != "info")
 
     def _revive(self, server: EmbeddedRedis) -> None:
-        logger.warning("Redis ended and is started again; see %s", server.directory / "redis.log")
+        logger.warning("Redis has ended and is started again; see %s", server.directory / "redis.log")
         self._revive_at = time.monotonic() + REVIVE_PAUSE
         try:
             server.start()
@@ -144,7 +150,10 @@ class Machine:
 
     @contextmanager
     def _shared_environment(self) -> Iterator[None]:
-        """The variables for the children and for other terminals. Their password is valid for this start only."""
+        """Within the `with` block: `self.environ`, the variables for the child processes, and the file `environment`.
+
+        The password of an embedded Redis, which is among them, is made at each start.
+        """
         self.environ = environment.settings_of(os.environ)
         self.environ |= {"TASKS_DATA_DIR": str(self.wanted.data), "COORDINATOR_APP": "tasks"}
         self.environ["TASKS_REPLICA_DIR"] = str(self.wanted.data / "replicas")
@@ -162,27 +171,27 @@ class Machine:
             self.environment_file.unlink(missing_ok=True)
 
     def _end_family(self) -> None:
-        """Wait for the processes that our children started, then kill the rest. Until then they need Redis.
+        """Wait until the processes that nodes and beats had started have ended, then kill those that are left.
 
-        A warden among them still puts back the messages of its worker.
+        Redis must run until then: a supervisor among these processes still puts back the jobs of its worker.
         """
-        end = time.monotonic() + WARDENS_TIMEOUT
+        end = time.monotonic() + SUPERVISORS_TIMEOUT
         if living(self._family):
-            self._tell(f"waiting for the wardens to sign off ({WARDENS_TIMEOUT:g} s at most)")
+            self._tell(f"waiting for the supervisors to sign off ({SUPERVISORS_TIMEOUT:g} s at most)")
         while (left := living(self._family)) and time.monotonic() < end:
-            time.sleep(LOOK)
+            time.sleep(POLL)
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=WARDENS_TIMEOUT)
+        psutil.wait_procs(left, timeout=SUPERVISORS_TIMEOUT)
 
     def _waits(self, names: list[str]) -> None:
         self._tell(
             f"waiting for {', '.join(names)} (jobs that run for more than {NODE_PATIENCE:g} s begin again later)"
         )
 
-    def _children(self) -> list[ChildSpec]:
-        """The children in the order of their start. All end at the same time: Redis keeps what a beat has sent."""
+    def _specs(self) -> list[ChildSpec]:
+        """The child processes in the order of their start. They are ended all at once, also nodes and beats."""
         processes = self.wanted
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         env = {**self.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
@@ -205,7 +214,7 @@ class Machine:
 
 
 def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """The processes that still run, without zombies."""
+    """The processes of `processes` that still run, without zombies."""
     alive = []
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -216,7 +225,7 @@ def living(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 @contextmanager
 def stop_signals() -> Iterator[Event]:
-    """An event that a signal sets. A second signal raises KeyboardInterrupt."""
+    """Within the `with` block, SIGINT, SIGTERM and SIGHUP set the event; a second signal raises KeyboardInterrupt."""
     stop = Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -233,7 +242,7 @@ def stop_signals() -> Iterator[Event]:
 
 
 def run(wanted: Processes, document: Path | None = None) -> None:
-    """Run until a signal. `document`: a nodelist to import first."""
+    """Run the service until a signal stops it. `document`: a node-list document to import first; None: no import."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", force=True)
     environment.refuse_anothers()
     settings = Settings.from_environment(data_dir=wanted.data)
@@ -242,7 +251,7 @@ def run(wanted: Processes, document: Path | None = None) -> None:
             f"{settings.ldap_url} keeps the nodelist (TASKS_LDAP_URL). Start without --nodelist, and then run: "
             f"coordinator nodelist import {document} --why …"
         )
-    Catalog(settings).engine.dispose()  # refuses one that this host may not use
+    Catalog(settings).engine.dispose()  # raises for a catalog that this host may not use
     store = XmlStore(settings.nodelist)
     if document:
         store.replacement(document)
@@ -261,11 +270,12 @@ def run(wanted: Processes, document: Path | None = None) -> None:
 
 def _nodelist_warnings(store: XmlStore) -> Iterator[str]:
     try:
-        states = store.read().states.values()
+        stored = store.read()
     except NodelistUnreadable as error:
         yield str(error)
         return
-    if not any(state.listed.member.synchronizable for state in states):
+    yield from (f"nodelist in {store.name}: {problem}; left out" for problem in stored.problems)
+    if not any(state.listed.member.synchronizable for state in stored.states.values()):
         yield "no member of the nodelist can be synchronized: coordinator nodelist show says why"
 
 
@@ -274,7 +284,10 @@ def data_directory(chosen: Path | None) -> Path:
 
 
 def flower_port(port: int | None, unwanted: bool) -> int | None:
-    """A free port for Flower. None where nobody wants Flower, or it is not installed; a line says so."""
+    """The port for Flower: `port`, or a free one for None. Returns None if Flower is unwanted or not installed.
+
+    Raises ClickException if `port` is in use.
+    """
     if unwanted:
         return None
     if find_spec("flower") is None:

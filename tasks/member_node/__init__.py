@@ -1,1 +1,1 @@
-"""A member node: its description, its objects, and the client of its REST API."""
+"""Everything about one member node, a repository: its description, its objects, and a client of its REST API."""

@@ -1,6 +1,7 @@
-"""Compares a member as it describes itself with the member in the list, field by field, and puts a field on it.
+"""Compares the description that a member serves of itself with its entry in the nodelist, and sets single fields.
 
-A field is one of Member's; `available` stands apart from `services`, since a member switches its services off and on.
+The fields are those of Member. The flags `available` of the services are a field of their own, since members switch
+services off and on.
 """
 
 from typing import cast
@@ -10,16 +11,16 @@ from pydantic import JsonValue
 from tasks.member_node.member import Member, Service
 
 COORDINATOR = "CN_"
-"""The keys of a member's properties that begin so are the coordinating node's."""
+"""The prefix of the keys of properties that belong to the coordinating nodes, not to the member."""
 NEVER = ("identifier", "last_harvested", "last_complete_harvest", "ping")
-"""What a member does not say: its name in the federation, and what the coordinating nodes noted."""
+"""Fields that a member cannot change: its identifier, and the results that coordinating nodes have noted."""
 FIELDS = (*(name for name in Member.model_fields if name not in NEVER), "available")
 
 Flags = dict[str, bool]
 
 
 def value(member: Member, field: str) -> JsonValue:
-    """A field as JSON, in which the order of lists does not count."""
+    """The value of a field as JSON. Lists are sorted, so that values with another order are equal."""
     if field == "available":
         return {_key(service): service.available for service in member.services}
     if field == "properties":
@@ -32,19 +33,22 @@ def value(member: Member, field: str) -> JsonValue:
 
 
 def changes(ours: Member, theirs: Member) -> dict[str, JsonValue]:
-    """The fields that differ, with their values as the member describes itself. A v1 description has no properties."""
+    """The fields that differ, with the values of `theirs`. `ours`: the entry in the list. `theirs`: the description.
+
+    Properties are left out for a description in v1, which has no place for them.
+    """
     differing = {field: value(theirs, field) for field in FIELDS if value(ours, field) != value(theirs, field)}
     if theirs.api == "v1":
         differing.pop("properties", None)
     if "available" in differing:
-        said, known = cast(Flags, differing.pop("available")), cast(Flags, value(ours, "available"))
-        flags = {key: available for key, available in known.items() if said.get(key, available) != available}
-        differing |= {"available": {key: said[key] for key in flags}} if flags else {}
+        new, old = cast(Flags, differing.pop("available")), cast(Flags, value(ours, "available"))
+        flags = {key: new[key] for key, available in old.items() if new.get(key, available) != available}
+        differing |= {"available": {**flags}} if flags else {}
     return differing
 
 
 def put(member: Member, field: str, to: JsonValue) -> Member:
-    """The member with this value of a field. Raises pydantic's ValidationError."""
+    """A copy of the member whose `field` has the value `to`, as `value` gives it. Raises pydantic's ValidationError."""
     if field == "available":
         flags = cast(Flags, to)
         available = [(service, flags.get(_key(service), service.available)) for service in member.services]

@@ -1,7 +1,7 @@
-"""Client of a member node's REST API: it trusts no answer, and bounds its size, its time and its redirects.
+"""Client of a member node's REST API. It trusts no answer: it limits the size, the time and the redirects of each.
 
-Each error is a MemberNodeError that names the member, the address and the status. One client is one bounded set of
-connections; several threads may call its methods.
+Each error is a MemberNodeError that names the member, the address and the status. A client has a pool of at most
+TASKS_CONNECTIONS connections; several threads may call its methods.
 """
 
 import email.utils
@@ -31,13 +31,12 @@ from tasks.settings import Access, Settings
 Files = Mapping[str, tuple[str, bytes, str]]
 
 SMALL = 64 * 1024
-BUSY_TRIES = 3
 NOT_THERE = (404, 410)
-"""The statuses of an object that the member does not have: there is no use in another try."""
+"""The HTTP statuses for an object that the member does not have, so that a retry would not help."""
 
 
 class MemberNodeError(Exception):
-    """Something is wrong with a member. `status` is that of HTTP; None where there was no answer."""
+    """A request to a member failed. `status`: the HTTP status of the answer; None: there was no answer."""
 
     def __init__(self, message: str, member: str, url: str, status: int | None = None) -> None:
         super().__init__(message, member, url, status)
@@ -48,37 +47,46 @@ class MemberNodeError(Exception):
 
 
 class MemberUnreachable(MemberNodeError):
-    """There is no connection, it broke, or a redirect led nowhere."""
+    """The connection to the member failed or broke, or the client refused a redirect."""
 
 
 class MemberTimedOut(MemberNodeError):
-    """The member took too long."""
+    """The member did not answer within the time limit of the request."""
 
 
 class MemberRefused(MemberNodeError):
-    """An answer of 4xx: the service may not read this, or it is not there."""
+    """The member answered with status 4xx: the service may not read the resource, or the resource does not exist."""
 
 
 class Failing(MemberNodeError):
-    """An answer of 5xx, or of a status that HTTP does not define."""
+    """The member answered with status 5xx, or with a status that HTTP does not define."""
 
 
 class Busy(MemberNodeError):
-    """An answer of 429 or 503, whose pause is too long or did not help."""
+    """An answer of 429 or 503 without a Retry-After, or whose Retry-After is too long."""
+
+
+class AsksToWait(MemberNodeError):
+    """An answer of 429 or 503 with a Retry-After: the member is up, and wants no request for `seconds`."""
+
+    def __init__(self, message: str, member: str, url: str, status: int | None = None, seconds: float = 1.0) -> None:
+        super().__init__(message, member, url, status)
+        self.args = message, member, url, status, seconds
+        self.seconds = seconds
 
 
 class TooLarge(MemberNodeError):
-    """The answer is longer than allowed."""
+    """The answer of the member has more bytes than allowed."""
 
 
 class Malformed(MemberNodeError):
-    """The answer does not fit the question. `total`: of a listing that an entry has spoilt, as it says it."""
+    """The answer does not fit the request. `total`: the number of objects that a listing with invalid XML gives."""
 
     total: int | None = None
 
 
 class MemberNode:
-    """Raises MemberUnreachable at once where the member's own settings cannot be used."""
+    """A client for one member. Raises MemberUnreachable where the member's row of TASKS_ACCESS cannot be used."""
 
     def __init__(self, member: Member, settings: Settings) -> None:
         self.member = member
@@ -87,7 +95,7 @@ class MemberNode:
         self._closed = Event()
         self._reach = settings.access_to(member.identifier)
         context, proxy = self._access(self._reach)
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO, httpx logs each request
         self._http = httpx.Client(
             verify=context,
             proxy=proxy,
@@ -99,12 +107,15 @@ class MemberNode:
             timeout=httpx.Timeout(
                 settings.read_timeout, connect=settings.connect_timeout, pool=settings.request_timeout
             ),
-            # A compressed answer could be small on the wire and enormous here.
+            # Ask for no compression: a small compressed answer could become enormous in memory.
             headers={"Accept": "text/xml, application/xml", "Accept-Encoding": "identity"},
         )
 
     def _access(self, access: Access) -> tuple[ssl.SSLContext, httpx.Proxy | None]:
-        """Raises MemberUnreachable where the member's proxy, or a file in its TASKS_ACCESS, cannot be used."""
+        """The TLS context and the proxy of the member's row in TASKS_ACCESS; None: no proxy.
+
+        Raises MemberUnreachable where the proxy, or a file, in that row cannot be used.
+        """
         try:
             return tls.context(access), None if access.proxy is None else _proxy(access.proxy)
         except (OSError, ValueError) as error:
@@ -120,7 +131,7 @@ class MemberNode:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Threads that wait for this member stop waiting."""
+        """Close the connections. Threads that wait in `pause` raise MemberUnreachable."""
         self._closed.set()
         self._http.close()
 
@@ -131,7 +142,10 @@ class MemberNode:
     def objects(
         self, since: datetime, until: datetime | None = None, start: int | None = None, count: int | None = None
     ) -> Listing:
-        """Objects changed at or after `since` and before `until`, in the member's own order."""
+        """List the objects that changed at or after `since` and before `until`, in the member's own order.
+
+        `start`, `count`: offset and number of the entries. None leaves a parameter out of the request.
+        """
         query = {
             "fromDate": instants.brief(since),
             "toDate": None if until is None else instants.brief(until),
@@ -140,31 +154,31 @@ class MemberNode:
         }
         params = {name: str(value) for name, value in query.items() if value is not None}
         with (
-            self._naming(url := self._url("/object", params)),
+            self._naming_member(url := self._url("/object", params)),
             closing(self._chunks(url, self._settings.listing_limit)) as chunks,
         ):
             return read_listing(chunks)
 
     def system_metadata(self, pid: str) -> SystemMetadata:
         url = self._url(f"/meta/{_segment(pid)}")
-        with self._naming(url):
+        with self._naming_member(url):
             return read_system_metadata(b"".join(self._chunks(url, self._settings.metadata_limit)), pid)
 
     def ping(self, within: float | None = None) -> None:
-        """Ping the member. `within`: seconds for the answer; then a busy member gets no second try."""
+        """Ping the member. `within`: seconds for the answer; None: the time limit of all requests."""
         self._body("/monitor/ping", within=within)
 
     def describe(self) -> Member:
-        """The member as it describes itself."""
+        """Request the description that the member serves of itself."""
         url = self._url("/node")
-        with self._naming(url):
+        with self._naming_member(url):
             try:
                 return Member.from_xml(safe_xml.parse(self._body("/node", self._settings.metadata_limit)))
             except ValidationError as error:
                 raise Unreadable(f"not the description of a node: {error.error_count()} errors") from error
 
     def report_error(self, pid: str, description: str) -> None:
-        """Tell the member that one of its objects could not be synchronized. It gets as long as for a ping."""
+        """Report to the member, by its API for errors, that one of its objects could not be synchronized."""
         error = etree.Element(
             "error",
             name="SynchronizationFailed",
@@ -176,16 +190,16 @@ class MemberNode:
         etree.SubElement(error, "description").text = re.sub(r"[^\t\n\x20-\ud7ff\ue000-\ufffd]", "?", description)
         body = etree.tostring(error, xml_declaration=True, encoding="UTF-8")
         url = self._url("/error")
-        with self._naming(url):
+        with self._naming_member(url):
             files = {"message": ("message", body, "text/xml")}
-            self._let_go(self._send("POST", url, files=files, within=self._settings.connect_timeout))
+            self._close(self._send("POST", url, files=files, within=self._settings.connect_timeout))
 
     def _url(self, path: str, params: Mapping[str, str] | None = None) -> str:
         return str(httpx.URL(self._base + path, params=params)) if params else self._base + path
 
     def _body(self, path: str, limit: int = SMALL, within: float | None = None) -> bytes:
         url = self._url(path)
-        with self._naming(url):
+        with self._naming_member(url):
             return b"".join(self._chunks(url, limit, within))
 
     def _chunks(self, url: str, limit: int, within: float | None = None) -> Generator[bytes, None, None]:
@@ -193,11 +207,11 @@ class MemberNode:
         deadline = time.monotonic() + most
         response = self._send("GET", url, within=within)
         try:
-            # Raw headers: a look-up by name would decode all of them, for each of a hundred thousand answers.
+            # Read the raw headers: a look-up by name would decode all headers, in each of a hundred thousand answers.
             if any(
                 name.lower() == b"content-encoding" and value != b"identity" for name, value in response.headers.raw
             ):
-                raise Unreadable("it is compressed, though the client asked for no compression")
+                raise Unreadable("the answer is compressed, though the client asked for no compression")
             size = 0
             for chunk in response.iter_raw():
                 size += len(chunk)
@@ -207,39 +221,40 @@ class MemberNode:
                     raise httpx.ReadTimeout(f"the answer was not complete after {most:g} s")
                 yield chunk
         finally:
-            self._let_go(response)
+            self._close(response)
 
     def _send(self, method: str, url: str, files: Files | None = None, within: float | None = None) -> httpx.Response:
-        """An answer of 2xx, to be read and closed. Where a member is busy and says for how long, ask it again."""
-        timeout = httpx.USE_CLIENT_DEFAULT if within is None else httpx.Timeout(within)
-        for tries_left in reversed(range(BUSY_TRIES if within is None else 1)):
-            request = self._http.build_request(method, url, files=files, timeout=timeout)
-            response = self._http.send(request, stream=True)
-            if response.is_success:
-                return response
-            try:
-                pause = _retry_after(response)
-                if pause is None or pause > self._settings.retry_after_limit or not tries_left:
-                    raise self._refusal(response, url)
-            finally:
-                self._let_go(response)
-            self.pause(pause)
-        raise AssertionError("the last try returned or raised")
+        """Send a request. Returns an answer of status 2xx, which the caller must read and close.
 
-    def _let_go(self, response: httpx.Response) -> None:
+        `within`: seconds for the answer; None: the usual timeouts.
+        """
+        timeout = httpx.USE_CLIENT_DEFAULT if within is None else httpx.Timeout(within)
+        request = self._http.build_request(method, url, files=files, timeout=timeout)
+        response = self._http.send(request, stream=True)
+        if response.is_success:
+            return response
+        try:
+            raise self._error_of(response, url)
+        finally:
+            self._close(response)
+
+    def _close(self, response: httpx.Response) -> None:
         response.close()
         if self._closed.is_set():
-            # The pool does not know a connection that was still being made when the pool was closed.
+            # The client was closed while this connection was being made, so the pool has not closed it.
             response.extensions["network_stream"].close()
 
-    def _refusal(self, response: httpx.Response, url: str) -> MemberNodeError:
-        status = response.status_code
+    def _error_of(self, response: httpx.Response, url: str) -> MemberNodeError:
+        status, wait = response.status_code, _retry_after(response)
+        if wait is not None and wait <= self._settings.retry_after_limit:
+            message = f"answers {status}{_error_message(response)}, and asks to wait for {wait:.0f} s"
+            return AsksToWait(message, self.member.identifier, url, status, wait)
         kind = Busy if status in (429, 503) else MemberRefused if 400 <= status < 500 else Failing
-        return kind(f"answers {status}{_complaint(response)}", self.member.identifier, url, status)
+        return kind(f"answers {status}{_error_message(response)}", self.member.identifier, url, status)
 
     @contextmanager
-    def _naming(self, url: str) -> Iterator[None]:
-        """Turn any error into one that names the member."""
+    def _naming_member(self, url: str) -> Iterator[None]:
+        """Turn any error in the `with` block into a MemberNodeError that names the member and `url`."""
         member_id = self.member.identifier
         try:
             yield
@@ -255,7 +270,7 @@ class MemberNode:
 
 
 def _check_redirect(response: httpx.Response) -> None:
-    """Refuse a redirect to another host, which would see the client certificate, and one out of TLS."""
+    """Refuse a redirect to another host, which would get the client certificate, or from https to http."""
     if not response.has_redirect_location:
         return
     here = response.request.url
@@ -263,16 +278,16 @@ def _check_redirect(response: httpx.Response) -> None:
     if there.host != here.host:
         raise httpx.RemoteProtocolError(f"it redirects to another host, {there.host!r}; name that one as its address")
     if here.scheme == "https" and there.scheme != "https":
-        raise httpx.RemoteProtocolError(f"it redirects out of TLS, to {there}")
+        raise httpx.RemoteProtocolError(f"it redirects from https to http, to {there}")
 
 
 def _segment(pid: str) -> str:
-    """A pid as one segment of a path. A server would take a pid of dots alone for a step up."""
+    """Encode a pid as one segment of a URL path. Dots alone are encoded, too, since servers resolve `.` and `..`."""
     return quote(pid, safe="") if pid.strip(".") else pid.replace(".", "%2E")
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds, from either form of the header. None where the answer does not ask for a pause."""
+    """The seconds to wait, from either form of the header Retry-After; None: the answer does not ask for a pause."""
     text = response.headers.get("retry-after", "").strip()
     if response.status_code not in (429, 503) or not text:
         return None
@@ -285,8 +300,8 @@ def _retry_after(response: httpx.Response) -> float | None:
     return max(0.0, (then - instants.now()).total_seconds())
 
 
-def _complaint(response: httpx.Response) -> str:
-    """The message in DataONE's error document, if the answer is one."""
+def _error_message(response: httpx.Response) -> str:
+    """The name and the message in the answer, if that is an error document of DataONE; else empty."""
     body = b""
     try:
         for chunk in response.iter_raw():
@@ -301,8 +316,8 @@ def _complaint(response: httpx.Response) -> str:
 
 
 def _proxy(address: str) -> httpx.Proxy:
-    """Raises ValueError, which tells nothing of the address: it may have a password."""
+    """The proxy at an address. Raises ValueError, whose message hides the address, since it may contain a password."""
     try:
         return httpx.Proxy(split_url(address).geturl())
     except (ValueError, httpx.InvalidURL):
-        raise ValueError("the proxy is no address such as http://user:password@host:port, percent-encoded") from None
+        raise ValueError("the proxy is not a percent-encoded address like http://user:password@host:port") from None

@@ -1,6 +1,6 @@
-"""A member node as the federation's registry describes it, in XML (v1, v2) and JSON.
+"""A member node as DataONE's registry describes it: a model that is read from and written as XML (v1, v2) and JSON.
 
-Only the root of such a document has a namespace; its other elements have none. v2 is v1 with `property` at the end.
+Of such an XML document only the root element has a namespace. v2 adds elements `property` at the end.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class _MemberPart(BaseModel):
 
 
 class MemberSchedule(_MemberPart):
-    """When the member asks to be harvested: the parts of a Quartz expression, as the member wrote them."""
+    """When the member wants to be synchronized: the parts of a Quartz expression, as the member wrote them."""
 
     sec: Text
     min: Text
@@ -60,7 +60,7 @@ class MemberSchedule(_MemberPart):
 
     @property
     def parts(self) -> tuple[str, str, str, str, str, str, str]:
-        """In Quartz's order."""
+        """The parts in the order of a Quartz expression."""
         return self.sec, self.min, self.hour, self.mday, self.mon, self.wday, self.year
 
 
@@ -115,17 +115,17 @@ class Member(_MemberPart):
 
     @property
     def harvested_until(self) -> datetime:
-        """The date of the newest object harvested, or NEVER."""
+        """The date up to which the service has fetched the member's objects; NEVER: none were fetched."""
         return self.last_harvested or instants.NEVER
 
     @property
     def api(self) -> Version:
-        """The version of the REST API to speak: v2 as soon as one service is offered in it."""
+        """The version of the member's REST API to use: v2 if the member offers any service in v2."""
         return "v2" if any(service.version == "v2" and service.available for service in self.services) else "v1"
 
     @property
     def obstacle(self) -> str | None:
-        """Why this member cannot be synchronized, or None."""
+        """Why this member cannot be synchronized; None: it can."""
         if self.type != "mn":
             return f"it is of type {self.type}, not a member node"
         if self.state != "up":
@@ -137,7 +137,9 @@ class Member(_MemberPart):
         return f"it does not offer {' and '.join(missing)}" if missing else None
 
     def quartz(self, zone: tzinfo) -> Quartz | None:
-        """When to synchronize the member; None where it names no schedule. Raises ValueError with the reason."""
+        """The member's schedule in the time zone `zone`; None: the member has no schedule. Raises ValueError for an
+        invalid one.
+        """
         return None if self.schedule is None else Quartz.from_parts(*self.schedule.parts, tz=zone)
 
     @property
@@ -146,23 +148,23 @@ class Member(_MemberPart):
 
     @classmethod
     def from_xml(cls, node: etree._Element) -> "Member":
-        """Raises pydantic's ValidationError."""
+        """Read a member from its XML element. Raises pydantic's ValidationError."""
         return cls.model_validate(_read(node))
 
     def to_xml(self, version: Version = "v2", tag: str = "node") -> etree._Element:
-        """The element. v1 has no place for properties, so it leaves them out."""
+        """The member as an XML element with this tag. Properties are left out in v1, whose schema has none."""
         return _write(self, version, tag)
 
 
 def scheduled(member: Member, zone: tzinfo) -> Quartz | str:
-    """The member's schedule, or the reason why no beat will synchronize it."""
+    """The member's schedule in the time zone `zone`, or the reason why no beat will synchronize the member."""
     try:
         schedule = member.quartz(zone)
     except ValueError as error:
         return str(error)
     if schedule is None:
         return "the nodelist has no schedule for it"
-    return schedule if schedule.next(instants.now()) else f"its schedule {schedule.expression} comes never again"
+    return schedule if schedule.next(instants.now()) else f"its schedule {schedule.expression} never fires again"
 
 
 def _texts(element: etree._Element, tag: str) -> list[JsonValue]:

@@ -1,4 +1,4 @@
-"""A member's answers about its objects: the entries of a listing, and system metadata."""
+"""Parses a member's answers about its objects: listings, and the system metadata of an object."""
 
 import hashlib
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from tasks.member_node import safe_xml
 from tasks.member_node.safe_xml import Spoilt, Unreadable
 
 GREATEST = 2**63 - 1
-"""The greatest integer of a database. The federation's schema would allow twice as much."""
+"""The greatest integer that a database column holds. DataONE's schema would allow numbers twice as large."""
 
 
 class ListedObject(NamedTuple):
-    """`entry`: a checksum of what its entry says besides the date."""
+    """An object in a listing. `modified`: the object's date. `entry`: a checksum of the rest (`entry_of`)."""
 
     pid: str
     modified: datetime
@@ -24,14 +24,14 @@ class ListedObject(NamedTuple):
 
 
 class UnreadableEntry(NamedTuple):
-    """`pid`: empty where the entry names none."""
+    """An entry of a listing that cannot be parsed, and why. `pid`: the object's; empty: the entry has no pid."""
 
     pid: str
     reason: str
 
 
 class SpoiltListing(Unreadable):
-    """A listing that is not well-formed, though it says its total."""
+    """A listing that is invalid XML after its root. `total`: the number of matching objects, which the root gives."""
 
     def __init__(self, reason: str, total: int) -> None:
         super().__init__(reason)
@@ -39,7 +39,10 @@ class SpoiltListing(Unreadable):
 
 
 class Listing(NamedTuple):
-    """An answer to a listing: some of the `total` entries that match."""
+    """One page of a listing. `total`: the number of all objects that match the request, by the member's count.
+
+    `unreadable`: entries that cannot be parsed.
+    """
 
     entries: list[ListedObject]
     total: int
@@ -65,7 +68,10 @@ class SystemMetadata(NamedTuple):
 
 
 def read_listing(chunks: Iterable[bytes]) -> Listing:
-    """An entry that cannot be read spoils no other, unless it is no XML. Raises Unreadable."""
+    """Parse a listing from the chunks of its XML. Unreadable entries are set apart, and do not spoil the others.
+
+    Raises Unreadable for anything else that is wrong; SpoiltListing where an entry is invalid XML.
+    """
     totals: list[int] = []
     entries: list[ListedObject] = []
     unreadable: list[UnreadableEntry] = []
@@ -88,7 +94,7 @@ def read_listing(chunks: Iterable[bytes]) -> Listing:
 
 
 def read_system_metadata(body: bytes, pid: str) -> SystemMetadata:
-    """Raises Unreadable, also where the metadata is that of another object."""
+    """Parse the system metadata of the object `pid`. Raises Unreadable, also for the metadata of another object."""
     root = safe_xml.parse(body)
     _expect(root, "systemMetadata")
     if safe_xml.text(root, "identifier") != pid.strip():
@@ -111,7 +117,7 @@ def read_system_metadata(body: bytes, pid: str) -> SystemMetadata:
 
 
 def entry_of(format_id: str, size: str, checksum: str, algorithm: str) -> str:
-    """A checksum of what an object's entry says besides its date."""
+    """A checksum of what a listing says about an object besides its pid and date, to notice an object replaced."""
     text = "\n".join((format_id.strip(), size.strip(), checksum.strip().lower(), algorithm.strip().upper()))
     return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
@@ -120,8 +126,8 @@ def _listed(info: etree._Element) -> ListedObject:
     pid, modified = safe_xml.text(info, "identifier"), _date(info, "dateSysMetadataModified")
     format_id, size = (info.findtext(name) or "" for name in ("formatId", "size"))
     checksum = info.find("checksum")
-    said = ("", "") if checksum is None else (checksum.text or "", checksum.get("algorithm", ""))
-    return ListedObject(pid, modified, entry_of(format_id, size, *said))
+    checksum_and_algorithm = ("", "") if checksum is None else (checksum.text or "", checksum.get("algorithm", ""))
+    return ListedObject(pid, modified, entry_of(format_id, size, *checksum_and_algorithm))
 
 
 def _expect(root: etree._Element, name: str) -> None:
@@ -132,7 +138,7 @@ def _expect(root: etree._Element, name: str) -> None:
 def _number(value: str | None, name: str) -> int:
     text = (value or "").strip()
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > GREATEST:
-        raise Unreadable(f"{name} is not a possible number: {text[:40]!r}")
+        raise Unreadable(f"{name} is not a valid number: {text[:40]!r}")
     return int(text)
 
 

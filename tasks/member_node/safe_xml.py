@@ -1,6 +1,6 @@
-"""XML from strangers: the parser refuses a document type, resolves no entity and uses no network.
+"""Parses XML from untrusted sources: refuses document type declarations, resolves no entity, and uses no network.
 
-It drops comments and processing instructions, which would cut off the value that they stand in.
+The parser drops comments and processing instructions, since lxml ends an element's text at the first of these.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,11 +11,11 @@ from lxml import etree
 
 
 class Unreadable(ValueError):
-    """A document is not XML, carries a document type declaration, or lacks a necessary part."""
+    """The document is not XML, has a document type declaration, or lacks a required part."""
 
 
 class Spoilt(Unreadable):
-    """A document that is not well-formed in its midst. One that ends too early is another thing."""
+    """The document has a syntax error before its end; it is more than cut off."""
 
 
 class _Options(TypedDict):
@@ -34,7 +34,10 @@ _OPTIONS: _Options = {
 
 
 def parse(body: bytes, *, whole: bool = False) -> etree._Element:
-    """The root element. `whole`: with its comments, to be written again; read a `bare` copy. Raises Unreadable."""
+    """Parse a document, and return the root element. Raises Unreadable.
+
+    `whole`: keep comments and processing instructions, for a document that is written again; read values by `bare`.
+    """
     parser = etree.XMLParser(**(_OPTIONS | {"remove_comments": not whole, "remove_pis": not whole}))
     try:
         root = etree.fromstring(body, parser)
@@ -45,13 +48,16 @@ def parse(body: bytes, *, whole: bool = False) -> etree._Element:
 
 
 def same(this: bytes, other: bytes) -> bool:
-    """True if both say the same: prefixes, attributes' order and blanks between elements do not count."""
+    """True if two documents differ in prefixes, the order of attributes, and blanks between elements at most."""
     texts = (etree.canonicalize(parse(body), strip_text=True, rewrite_prefixes=True) for body in (this, other))
     return len({*texts}) == 1
 
 
 def stream(chunks: Iterable[bytes], *, root: Callable[[etree._Element], None], tag: str) -> Iterable[etree._Element]:
-    """Yield each element named `tag` as it arrives, and free it before the next. `root` sees the root first."""
+    """Parse a document from chunks: yield each element with this tag as soon as it is complete, then free its memory.
+
+    `root`: called first, with the root element, before its content is parsed. Raises Unreadable, or Spoilt.
+    """
     parser = etree.XMLPullParser(events=("start", "end"), **_OPTIONS)
     opened, spoilt = False, None
     try:
@@ -80,20 +86,20 @@ def local_name(element: etree._Element) -> str:
 
 
 def bare(element: etree._Element) -> etree._Element:
-    """A copy without comments and processing instructions."""
+    """A copy of the element without comments and processing instructions."""
     copied = deepcopy(element)
     etree.strip_tags(copied, etree.Comment, etree.ProcessingInstruction)
     return copied
 
 
 def value(element: etree._Element, path: str = ".") -> str | None:
-    """The text at `path`. None where nothing is there, or elements stand in it, which are no part of any text."""
-    found = element.find(path)
-    return None if found is None or len(found) else found.text or ""
+    """The text of the element at `path` (of XPath); None: there is no such element, or it contains elements."""
+    child = element.find(path)
+    return None if child is None or len(child) else child.text or ""
 
 
 def text(element: etree._Element, path: str) -> str:
-    """The text at `path`. Raises Unreadable where there is none."""
+    """The text of the element at `path`, without blanks around it. Raises Unreadable where there is no text."""
     content = value(element, path)
     if not content or not content.strip():
         raise Unreadable(f"{local_name(element)} without {path}")
@@ -102,7 +108,7 @@ def text(element: etree._Element, path: str) -> str:
 
 def _refuse_doctype(element: etree._Element) -> None:
     if element.getroottree().docinfo.internalDTD is not None:
-        raise Unreadable("it carries a document type declaration, which is refused")
+        raise Unreadable("it has a document type declaration, which is refused")
 
 
 def _forget(element: etree._Element) -> None:

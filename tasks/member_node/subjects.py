@@ -1,11 +1,11 @@
-"""Reads the subjects of certificates, to compare them: texts of RFC 2253, and TLS's own form."""
+"""Parses the subjects of TLS certificates, from texts of RFC 2253 or from Python's `getpeercert`, to compare them."""
 
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 Subject = tuple[frozenset[tuple[str, str]], ...]
-"""The parts from the most to the least specific. In each, short names in small letters, and values as they are."""
+"""A subject's parts, from the most to the least specific: sets of names and values. Names are short, in lower case."""
 
 SHORT = {
     "commonname": "cn", "domaincomponent": "dc", "organizationname": "o", "organizationalunitname": "ou",
@@ -18,13 +18,16 @@ _ESCAPED = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 
 
 def of_certificate(names: Iterable[Iterable[tuple[str, str]]]) -> Subject:
-    """The subject as Python's `getpeercert` gives it, from the least to the most specific part."""
+    """Convert a subject from the form of Python's `getpeercert`, whose parts begin with the least specific."""
     return tuple(frozenset((_short(name), value) for name, value in part) for part in reversed([*names]))
 
 
 @lru_cache(10_000)
 def of_text(text: str) -> Subject:
-    """Read CN=a,DC=b+DC=c. Blanks around the signs do not count. Empty for a text that is no subject."""
+    """Parse a subject such as `CN=a,DC=b+DC=c`. Blanks around `=`, `,` and `+` are ignored.
+
+    Empty for a text that is not a subject.
+    """
     parts: list[set[tuple[str, str]]] = [set()]
     at, sign = 0, ","
     while sign:
@@ -40,7 +43,10 @@ def of_text(text: str) -> Subject:
 
 
 def of_another(subjects: Iterable[str], others: Mapping[str, Iterable[str]]) -> tuple[str, str] | None:
-    """The first of these subjects that another member names, and that member. `others`: the subjects by member."""
+    """The first of `subjects` that another member has, too, and the id of that member; None: there is none.
+
+    `others`: the subjects of the other members, by id.
+    """
     theirs = {of_text(text): member for member, texts in others.items() for text in texts}
     return next(((text, theirs[named]) for text in subjects if (named := of_text(text)) and named in theirs), None)
 
@@ -50,7 +56,7 @@ def _short(name: str) -> str:
 
 
 def _plain(value: str) -> str:
-    """Without its escapes: \\2C and \\, are both a comma."""
+    """Decode the escapes in a value: \\2C and \\, are both a comma."""
 
     def plain(escape: re.Match[str]) -> str:
         coded, single = escape.groups()

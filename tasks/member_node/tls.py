@@ -1,4 +1,4 @@
-"""TLS with a member: the context that its TASKS_ACCESS asks for, and why a handshake failed, in words."""
+"""Makes the TLS context for a member from its row in TASKS_ACCESS, and explains a handshake that failed."""
 
 import re
 import ssl
@@ -10,7 +10,10 @@ from tasks.settings import Access
 
 
 def context(access: Access) -> ssl.SSLContext:
-    """The TLS context, shared by clients of the same files: reading the system's authorities is slow."""
+    """The TLS context for a member. Clients with the same files share one, since reading the authorities is slow.
+
+    If one of the files changes, the next call makes a new context.
+    """
     system = ssl.get_default_verify_paths()
     named = [access.ca_bundle or system.cafile or system.openssl_cafile, access.client_cert, access.client_key]
     stamps = tuple(_changed_at(Path(path)) for path in named if path is not None)
@@ -30,7 +33,7 @@ def _context(access: Access, stamps: tuple[int, ...]) -> ssl.SSLContext:
 
 
 def trouble(error: BaseException, access: Access) -> str | None:
-    """A sentence about the certificate that is wrong; None where the error is about something else."""
+    """A sentence that says which certificate made the connection fail; None: `error` is not about certificates."""
     cause = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
     if isinstance(cause, ssl.SSLCertVerificationError):
         by = f"ca_bundle {access.ca_bundle}" if access.ca_bundle else "the authorities of this machine"

@@ -1,6 +1,6 @@
-"""What operators do with members. An act returns what it did, for people.
+"""The operators' commands for members, such as `approve`. Each returns what it did, in sentences for people.
 
-It raises UnknownMember, or ValueError for what cannot be done.
+A command raises UnknownMember, or ValueError where it cannot be done. `acting`: the author and the reason.
 """
 
 import hashlib
@@ -8,10 +8,11 @@ import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import NamedTuple, Unpack
 
-from coordinator import UnknownJob
-from coordinator.extending import Acting, act_of, author_of, refuses_viewers
+from coordinator import Author, UnknownJob
+from coordinator.extending import Acting, Answer, Given, Option, Thing, act_of, author_of, refuses_viewers, verb
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog.former import purge as purge_catalog
@@ -24,27 +25,50 @@ from tasks.nodelist.protocol import WRITTEN, Dates
 from tasks.nodelist.replicated import ActOf
 from tasks.nodelist.stores import Listed
 from tasks.nodelist.xml_store import NodelistUnreadable
-from tasks.schedules import lane_of
+from tasks.schedules import lane_of, months_of
 from tasks.service import service
+
+MEMBER = Thing("member", ("member",), ("id",), ("MEMBER",), "/member")
+PID = Option("pid", "Only this object, whatever its date.", "Only this object", metavar="PID")
+COMPLETE = Option(
+    "complete", "All objects from the member's beginning that the catalog lacks.", "What", bool, False,
+    choices={"": "what has changed", "true": "everything from its beginning"},
+)  # fmt: skip
+SINCE = Option(
+    "since", "A date in the first month, such as 2019-01-01.", argument=True, metavar="SINCE"
+)  # fmt: skip
+UNTIL = Option("until", "The date by which the last month has ended. Empty: now.", argument=True, metavar="[UNTIL]")
+FIELDS = Option("fields", kind=list, default=(), argument=True, metavar="[FIELD]...", form="")
 
 
 class ActReport(NamedTuple):
-    """What an act did, in sentences, and what else its author should know."""
+    """What a command did to a member, in sentences. `remark`: what else the operator should know; empty: nothing."""
 
     lines: list[str]
     remark: str = ""
 
 
-@refuses_viewers
+def _told(_: object, given: Given, done: ActReport) -> Answer:
+    lines = [*done.lines, *([done.remark] if done.remark else [])]
+    return {"member": given["member"], "done": [*lines]}, "\n".join(lines)
+
+
+def _asked(_: object, given: Given, job_id: str) -> Answer:
+    name = given["member"]
+    return {"member": name, "id": job_id}, f"asked for {name}; once a node has read the request, its job is {job_id}"
+
+
+@verb(MEMBER, PID, COMPLETE, tell=_asked, name="member-refresh", command="refresh", title="Refresh", host=None)
 def refresh(
     member: str, pid: str | None = None, *, complete: bool = False, job_id: str = "", **acting: Unpack[Acting]
 ) -> str:
-    """Ask for a sync of a member now; give the id of its job. Asked again with that id, it asks for one sync.
+    """Synchronize a member now.
 
-    Raises UnknownMember, and ValueError for a member that cannot be synchronized. Where the list cannot be read, the
-    node decides that takes the request in.
+    Returns the id of the sync's job; repeated calls with the same `job_id` lead to one sync. Raises UnknownMember, and
+    ValueError for a member that cannot be synchronized. Where this process cannot read the nodelist, the node that
+    receives the request checks the member.
     """
-    from tasks import requests  # the tasks of a sync load httpx
+    from tasks import requests  # imported here to keep commands fast: it imports the tasks, which load httpx
 
     with suppress(NodelistUnreadable, UnusableDatabase):
         listed = service().nodelist.listed().get(member)
@@ -58,9 +82,41 @@ def refresh(
     return requests.refresh(member, pid, acting.get("why"), complete=complete, job_id=job_id)
 
 
+@verb(
+    MEMBER, SINCE, UNTIL, tell=_told, name="member-backfill", command="members backfill", title="Harvest months again",
+    host=None,
+)  # fmt: skip
+def backfill(member: str, since: str, until: str | None = None, **acting: Unpack[Acting]) -> ActReport:
+    """Compare the objects of a member with the catalog, month for month, and fetch what it lacks: a complete pass over
+    whole months, in UTC, one job for each.
+
+    The months are instants of the entry `months/<member>`, which is stored and paused here, so that only backfills run
+    it. A month that succeeded is not run again. Raises UnknownMember, InvalidJob, and ValueError for a member that
+    cannot be synchronized.
+    """
+    listed = service().nodelist.listed().get(member)
+    if listed is None:
+        raise UnknownMember(member)
+    if obstacle := obstacle_of(listed):
+        raise ValueError(f"{member} cannot be synchronized: {obstacle}")
+    entry, system = months_of(member), Author("the service", "system")
+    coordinator.entries.put(entry, why="months of a member", by=system)
+    coordinator.entries.pause(entry.name, why="only its backfills run", by=system)
+    first, end = _ends(since), _ends(until) if until else None
+    found = coordinator.entries.backfill(entry.name, first, end, **acting)
+    name = entry.name
+    stop = f"to stop it: coordinator schedule stop-backfill {name} --why TEXT"
+    return ActReport([str(found).replace("instant", "month"), f"how far it is: coordinator schedule {name}", stop])
+
+
+def _ends(text: str) -> datetime:
+    """The first instant after a date: a month that ends at the date itself belongs to what is before it."""
+    return instants.parse(text) + instants.TICK
+
+
 @refuses_viewers
 def add(described: Member, **acting: Unpack[Acting]) -> ActReport:
-    """Add a member, as it describes itself, to the list; approve it later. Raises ValueError where it is there."""
+    """Add a member to the nodelist, not approved yet, as `described`. Raises ValueError if it is there already."""
     identifier = described.identifier
 
     def to(before: Listed | None) -> Listed:
@@ -75,23 +131,25 @@ def add(described: Member, **acting: Unpack[Acting]) -> ActReport:
     return done
 
 
-@refuses_viewers
+@verb(MEMBER, tell=_told, name="member-approve", command="members approve", title="Approve", host=None)
 def approve(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Let the service synchronize a member."""
+    """Approve a member, so that the service synchronizes it."""
     listed, far = _set_approved("approve", "approved", member, True, acting)
     obstacle = listed.member.obstacle
     still = f"{member} still cannot be synchronized: {obstacle}" if obstacle else ""
     return _done(f"{member} is approved", far)._replace(remark=still)
 
 
-@refuses_viewers
+@verb(MEMBER, tell=_told, name="member-suspend", command="members suspend", title="Suspend", host=None)
 def suspend(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Stop synchronizing a member; it stays in the list."""
+    """Stop synchronizing a member, until it is approved again; the member stays in the nodelist."""
     _, far = _set_approved("suspend", "suspended", member, False, acting)
     return _done(f"{member} is suspended", far, approved=False)
 
 
 def _set_approved(verb: str, did: str, member: str, approved: bool, acting: Acting) -> tuple[Listed, str]:
+    """Approve or suspend a member. Returns the changed member, and whether the permanent store has the change."""
+
     def to(before: Listed | None) -> Listed:
         changed.append(_known(member, before).model_copy(update={"approved": approved}))
         return changed[-1]
@@ -101,10 +159,10 @@ def _set_approved(verb: str, did: str, member: str, approved: bool, acting: Acti
     return changed[-1], far
 
 
-@refuses_viewers
+@verb(MEMBER, tell=_told, name="member-reset", command="members reset", title="Reset", grave=True, host=None)
 def reset(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Fetch all objects of a member anew, whatever their dates, at its next synchronization."""
-    why, by = _said(acting)
+    """Fetch all objects of a member again, whatever their dates, at the next synchronization of the member."""
+    why, by = _why_and_by(acting)
     try:
         far = service().nodelist.reset(member, f"reset: {why}", by, _act("reset", member, acting))
     except KeyError:
@@ -112,31 +170,39 @@ def reset(member: str, **acting: Unpack[Acting]) -> ActReport:
     return _done(f"{member} will be harvested from its beginning", far)
 
 
-@refuses_viewers
+@verb(MEMBER, tell=_told, name="member-remove", command="members remove", title="Remove", grave=True, host=None)
 def remove(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Take a member out of the list, and cancel its syncs; the catalog keeps its objects."""
-    here = service()
+    """Take a member out of the nodelist, and cancel its syncs; the catalog keeps its objects."""
+    current = service()
 
     def to(before: Listed | None) -> None:
         if before is None:
-            check_former(member, here)
+            check_former(member, current)
 
     far = _change("remove", "removed", member, to, acting)
     cancelled = sum(_cancel(job_id, acting) for job_id in coordinator.lane(lane_of(member)).jobs)
     done = _done(f"{member} is not in the list", far)
     if cancelled:
         done.lines.append(f"{cancelled} of its syncs {'is' if cancelled == 1 else 'are'} cancelled")
-    if objects := here.catalog.summary(member).objects:
+    if objects := current.catalog.summary(member).objects:
         done.lines.append(
             f"the catalog keeps its {objects} objects; to delete them: coordinator members purge {member}"
         )
     return done
 
 
-@refuses_viewers
+@verb(
+    MEMBER,
+    FIELDS,
+    tell=_told,
+    name="member-accept",
+    command="members accept",
+    title="Accept what it proposes",
+    host=None,
+)
 def accept(member: str, fields: Sequence[str] = (), **acting: Unpack[Acting]) -> ActReport:
-    """Take in what a member proposes: these fields, or all that wait."""
-    chosen, (why, by) = _chosen(member, fields), _said(acting)
+    """Take over changes that a member's description proposes into the nodelist: those of FIELD, or all that wait."""
+    chosen, (why, by) = _chosen(member, fields), _why_and_by(acting)
 
     def to(before: Listed | None) -> Listed:
         listed = _known(member, before)
@@ -154,26 +220,29 @@ def accept(member: str, fields: Sequence[str] = (), **acting: Unpack[Acting]) ->
     return _done(f"{member} has its own {', '.join(chosen)}", far)
 
 
-@refuses_viewers
+@verb(MEMBER, FIELDS, tell=_told, name="member-refuse", command="members refuse", title="Refuse", host=None)
 def refuse(member: str, fields: Sequence[str] = (), **acting: Unpack[Acting]) -> ActReport:
-    """Leave fields as they are in the list, or all that wait, until the member proposes something else."""
+    """Refuse changes that a member's description proposes, those of FIELD or all, until it proposes another value."""
     chosen = _chosen(member, fields)
     _settle("refuse", member, chosen, acting)
     return ActReport([f"{member} keeps the list's {', '.join(chosen)}"])
 
 
 def _chosen(member: str, fields: Sequence[str]) -> dict[str, Proposal]:
-    here = service()
-    _known(member, here.nodelist.listed().get(member))
-    known = proposals(member, here.nodelist.document.read(), refused=bool(fields))
+    nodelist = service().nodelist
+    _known(member, nodelist.listed().get(member))
+    known = proposals(member, nodelist.document.read(), refused=bool(fields))
     if not known or not known.keys() >= {*fields}:
         raise ValueError(f"{member} proposes {', '.join(known) or 'nothing'}")
     return {field: known[field] for field in fields or known}
 
 
 def _settle(verb: str, member: str, chosen: dict[str, Proposal], acting: Acting) -> None:
-    """Drop or refuse these proposals. What the member has proposed since then goes on to wait."""
-    why, by = _said(acting)
+    """Remove accepted proposals from the nodelist, or mark refused ones. `verb`: `accept` or `refuse`.
+
+    `chosen`: the proposals by field, as they were read. A field that has another proposal by now stays as it is.
+    """
+    why, by = _why_and_by(acting)
 
     def to(kept: Kept) -> Kept:
         left = dict(kept.get("proposals", {}))
@@ -191,26 +260,29 @@ def _settle(verb: str, member: str, chosen: dict[str, Proposal], acting: Acting)
 
 @refuses_viewers
 def token(member: str, *, revoke: bool = False, **acting: Unpack[Acting]) -> str:
-    """Make a token with which a member asks over HTTP, and end its earlier one; or only that. Returns the token."""
-    here, made, (why, by) = service(), "" if revoke else secrets.token_urlsafe(32), _said(acting)
-    _known(member, here.nodelist.listed().get(member))
+    """Make and return a new token, with which a member uses the HTTP API. The member's earlier token becomes invalid.
+
+    `revoke`: only make the earlier token invalid, and return an empty text.
+    """
+    nodelist, made, (why, by) = service().nodelist, "" if revoke else secrets.token_urlsafe(32), _why_and_by(acting)
+    _known(member, nodelist.listed().get(member))
     verb, kept = ("revoke-token", "") if revoke else ("make-token", hashlib.sha256(made.encode()).hexdigest())
     act = _line(verb, member, "", "", acting)
-    here.nodelist.keep(member, lambda before: {**before, "token": kept}, why=f"{verb}: {why}", by=by, act=act)
+    nodelist.keep(member, lambda before: {**before, "token": kept}, why=f"{verb}: {why}", by=by, act=act)
     return made
 
 
-@refuses_viewers
+@verb(MEMBER, tell=_told, name="member-purge", command="members purge", title="Purge", grave=True, host=None)
 def purge(member: str, **acting: Unpack[Acting]) -> ActReport:
-    """Delete from the catalog all that it has of a member that left the list."""
-    here, (why, by) = service(), _said(acting)
-    if member in here.nodelist.listed():
+    """Delete from the catalog all objects of a former member, which is not in the nodelist any more."""
+    current, (why, by) = service(), _why_and_by(acting)
+    if member in current.nodelist.listed():
         raise ValueError(f"{member} is in the list; first: coordinator members remove {member} --why TEXT")
-    check_former(member, here)
-    with coordinator.lock(lane_of(member)) as lease:  # so no sync writes meanwhile, and none that is late afterwards
-        act = _line("purge", member, f"{here.catalog.summary(member).objects} objects", "no objects", acting)
-        here.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by, act=act)
-        count = purge_catalog(here.catalog, member, fence=lease.fence, check=lease.check)
+    check_former(member, current)
+    with coordinator.lock(lane_of(member)) as lease:  # no sync runs meanwhile; a late write has a smaller fence
+        act = _line("purge", member, f"{current.catalog.summary(member).objects} objects", "no objects", acting)
+        current.nodelist.purged(member, fence=lease.fence, why=f"purged: {why}", by=by, act=act)
+        count = purge_catalog(current.catalog, member, fence=lease.fence, check=lease.check)
     return ActReport([f"{member}: {count} objects are deleted from the catalog"])
 
 
@@ -223,39 +295,41 @@ def _known(member: str, listed: Listed | None) -> Listed:
 def _change(
     verb: str, did: str, member: str, to: Callable[[Listed | None], Listed | None], acting: Acting
 ) -> str:  # fmt: skip
-    """Change a member in the list; returns whether the permanent store has it (`ReplicatedNodelist.change`)."""
-    why, by = _said(acting)
+    """Replace a member in the nodelist by `to(member)`; None: not in the list. Returns as `ReplicatedNodelist.change`:
+    WRITTEN, or why the permanent store does not have the change yet. `did`: the verb in the past tense.
+    """
+    why, by = _why_and_by(acting)
     return service().nodelist.change(member, to, why=f"{did}: {why}", by=by, act=_act(verb, member, acting))
 
 
 def _act(verb: str, member: str, acting: Acting) -> ActOf:
-    """What the commit that does the act writes into the audit trail; the history of the list has it, too."""
+    """A function that makes the entry of the audit trail from the member before and after a change."""
     return lambda before, after: _line(verb, member, _shown(before), _shown(after), acting)
 
 
 def _line(verb: str, member: str, before: str, after: str, acting: Acting) -> str:
-    """The line of the audit trail."""
+    """The entry of the audit trail for a command, as JSON. `before`, `after`: the state of the member, in words."""
     about = {"verb": verb, "kind": "member", "name": member, "before": before, "after": after}
     return act_of(**acting, about=about)
 
 
-def _said(acting: Acting) -> tuple[str, str]:
-    """The reason, and the name of the author. Raises InvalidJob for what an act does not take."""
+def _why_and_by(acting: Acting) -> tuple[str, str]:
+    """The reason, and the author's name. Raises InvalidJob where one of them is not valid, such as too long."""
     act_of(**acting)
     return acting.get("why", ""), author_of(acting.get("by")).name
 
 
 def _cancel(job_id: str, acting: Acting) -> bool:
-    why, by = _said(acting)
+    why, by = _why_and_by(acting)
     try:
         coordinator.cancel(job_id, why=f"its member was removed: {why}", by=by)
-    except UnknownJob:  # it is over, or a lock in plain code
+    except UnknownJob:  # the job has ended, or is a lock of plain code, which cannot be cancelled
         return False
     return True
 
 
 def _shown(listed: Listed | None) -> str:
-    """The approval of a member, and from when on it is harvested."""
+    """A member's approval, and the date until which it is harvested, in words."""
     if listed is None:
         return "not in the list"
     since = listed.member.last_harvested
@@ -264,7 +338,11 @@ def _shown(listed: Listed | None) -> str:
 
 
 def _done(what: str, far: str, approved: bool = True) -> ActReport:
-    """What was done, and whether the permanent store has it."""
+    """The report of a command, with a sentence that says whether the permanent store has the change already.
+
+    `what`: what was done. `far`: WRITTEN, or why the store lacks the change. `approved`: False adds a remark where the
+    store cannot keep that the member is not approved.
+    """
     store = service().nodelist.store
     line = f"{what}; {store.name} has it" if far == WRITTEN else f"{what}; {store.name} does not have it yet: {far}"
     unkept = not approved and not store.keeps_approval

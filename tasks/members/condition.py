@@ -1,5 +1,6 @@
-"""The condition of each member, and why it is so."""
+"""Reads the condition of each member, and explains why a member is not synchronized, or when it will be."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -8,7 +9,7 @@ from datetime import datetime, tzinfo
 from typing import cast
 
 from coordinator import Cause, CoordinatorError, Lane, UnknownEntry, Why
-from coordinator.extending import Codes, Json, cause, lanes_at, next_ticks
+from coordinator.extending import Codes, Json, Verb, cause, lanes_at, next_ticks, verbs_in
 from tasks import instants
 from tasks.app import coordinator
 from tasks.catalog.catalog import MemberSummary
@@ -21,10 +22,12 @@ from tasks.schedules import lane_of
 from tasks.service import Holdings, service
 
 _UNAPPROVED = "it is not approved"
-_COMMANDS = {
-    "member-approve": ("members approve", "{id:sh}"),
-    "member-refresh": ("refresh", "{id:sh}"),
-}
+
+
+def _verbs() -> Mapping[str, Verb]:
+    return verbs_in(sys.modules["tasks.members.acts"])  # `acts` imports this module, so it cannot be imported above
+
+
 _SAID = {
     "member.obstacle": ("is not synchronized: {obstacle}", "member-approve id=waits"),
     "member.unscheduled": ("has no ticks: {unscheduled}", ""),
@@ -49,17 +52,17 @@ _SAID = {
         "coordinator members refresh {id:sh}",
     ),
     "member.unseen": (
-        "is seen by no beat since it came into the list",
+        "has been read by no beat since it came into the nodelist",
         "celery -A tasks beat -S coordinator.scheduler.Scheduler",
     ),
 }
-CODES = Codes(_SAID, _COMMANDS)
-FEW = 3  # pids, from which on they show a habit of a server
-SHOWN = 500  # characters of a value in a cause or in the audit trail
+CODES = Codes(_SAID, _verbs)
+FEW = 3  # number of pids with a slash that must fail before the fault is the server's, rather than the objects'
+SHOWN = 500  # most characters of a value in a cause or in the audit trail
 
 
 class UnknownMember(CoordinatorError, LookupError):
-    """Neither the nodelist nor the catalog knows the member."""
+    """Raised for a member that is neither in the nodelist nor in the catalog."""
 
     def __init__(self, member: str) -> None:
         super().__init__(f"unknown member {member}: coordinator members lists them all")
@@ -67,12 +70,13 @@ class UnknownMember(CoordinatorError, LookupError):
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of one member. `objects`: those that it has; it deleted those that are `gone`.
+    """The condition of one member. None: it does not apply.
 
-    `failures`: failed objects by reason. `slashes`: pids with a slash, where the member finds none of these.
-    `obstacle`: why it is not synchronized. `unscheduled`: why it has no ticks. `left_alone_until`: ticks do nothing
-    until then, since it did not answer. `proposes`: changes by field that its own description asks for, and that wait
-    for an operator. `undescribed`: why that could not be read.
+    `objects`: objects of the member in the catalog. `gone`: objects that the member has deleted. `failures`: the number
+    of failed objects by reason. `slashes`: failed pids with a slash, where none of these succeeds. `obstacle`: why the
+    member is not synchronized. `unscheduled`: why its schedule has no ticks. `left_alone_until`: ticks do nothing until
+    then, since the member did not answer. `proposes`: changes in the member's description that wait for an operator.
+    `undescribed`: why the description could not be read.
     """
 
     member: str
@@ -95,15 +99,18 @@ class Condition:
     undescribed: str | None
 
 
-def condition(member_id: str, listed: Listed | None, here: Holdings) -> Condition:
-    [condition] = conditions_of([member_id], {member_id: listed} if listed else {}, here)
+def condition(member_id: str, listed: Listed | None, current: Holdings) -> Condition:
+    [condition] = conditions_of([member_id], {member_id: listed} if listed else {}, current)
     return condition
 
 
-def conditions_of(names: Sequence[str], listed: Mapping[str, Listed], here: Holdings) -> list[Condition]:
-    """The conditions of these members, in a few round trips."""
+def conditions_of(names: Sequence[str], listed: Mapping[str, Listed], current: Holdings) -> list[Condition]:
+    """The conditions of the members with these ids, in the same order, in a few round trips to Redis and database.
+
+    `listed`: the members of the nodelist by id. `current`: the settings, catalog and nodelist of this process.
+    """
     store, keys = coordinator.store, [lane_of(name) for name in names]
-    read = here.nodelist.document.read(), here.settings.zone, here.catalog.summaries(names)
+    read = current.nodelist.document.read(), current.settings.zone, current.catalog.summaries(names)
     return [
         _condition_of(name, listed.get(name), lane, tick, *read)
         for name, lane, tick in zip(names, lanes_at(store, keys, 1), next_ticks(store, keys), strict=True)
@@ -140,14 +147,17 @@ def _condition_of(
 
 
 def obstacle_of(listed: Listed | None) -> str | None:
-    """Why the member is not synchronized, or None."""
+    """Why a member is not synchronized; None: it is. `listed`: the member in the nodelist; None: it left the list."""
     if listed is None:
         return "it left the list"
     return listed.member.obstacle if listed.approved else _UNAPPROVED
 
 
 def proposals(member_id: str, copy: Copy, *, refused: bool = False) -> dict[str, Proposal]:
-    """The changes by field that the member proposes and the list lacks; with those that an operator refused."""
+    """The changes, by field, that a member's description proposes. `refused`: include those that an operator refused.
+
+    `copy`: the nodelist.
+    """
     known = kept_of(member_id, copy).get("proposals", {})
     return {field: proposal for field, proposal in known.items() if refused or "refused" not in proposal}
 
@@ -156,25 +166,28 @@ def kept_of(member_id: str, copy: Copy) -> Kept:
     return cast(Kept, copy.value(KEPT + member_id) or {})
 
 
-def conditions(here: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
-    """The members of the list, then those that left and whose objects are kept; a page of `most` behind `after`."""
-    listed = here.nodelist.listed()
-    names = [*listed, *former(here.catalog, listed)]
+def conditions(current: Holdings, after: str = "", most: int | None = None) -> list[Condition]:
+    """The conditions of the members in the list, then of former members whose objects the catalog keeps.
+
+    `after`: begin after the member with this id; empty: with the first. `most`: the number of members; None: all.
+    """
+    listed = current.nodelist.listed()
+    names = [*listed, *former(current.catalog, listed)]
     first = names.index(after) + 1 if after in names else 0
-    return conditions_of(names[first:][:most], listed, here)
+    return conditions_of(names[first:][:most], listed, current)
 
 
 def why(member: str) -> Why:
     """Explain why a member is not synchronized, or when it will be. Raises UnknownMember."""
-    here = service()
-    listed = here.nodelist.listed().get(member)
+    current = service()
+    listed = current.nodelist.listed().get(member)
     if listed is None:
-        check_former(member, here)
-    own, lane = [*_own_causes(condition(member, listed, here))], lane_of(member)
+        check_former(member, current)
+    own, lane = [*_own_causes(condition(member, listed, current))], lane_of(member)
     if coordinator.lane(lane, 1).state != "empty":
         own += coordinator.why(key=lane).causes
     if not obstacle_of(listed):
-        with suppress(UnknownEntry):  # no beat has read the list since the member came
+        with suppress(UnknownEntry):  # no beat has read the nodelist since the member was added
             own += coordinator.why(entry=lane).causes
     own = own or [cause("member.unseen", f"member {member}", (), CODES)]
     return Why(f"member {member}", own[0].text, tuple(own), instants.now())
@@ -200,7 +213,7 @@ def _own_causes(shown: Condition) -> Iterator[Cause]:
         yield cause("member.proposes", f"member {member}", (), CODES, id=member, field=field, **ends)
 
 
-def check_former(member: str, here: Holdings) -> None:
-    """Raises UnknownMember where neither the catalog nor the notes about the permanent store know the member."""
-    if here.nodelist.document.stored_of(member) is None and member not in former(here.catalog, ()):
+def check_former(member: str, current: Holdings) -> None:
+    """Raise UnknownMember if the catalog has no objects of the member, and the permanent store never had the member."""
+    if current.nodelist.document.stored_of(member) is None and member not in former(current.catalog, ()):
         raise UnknownMember(member)

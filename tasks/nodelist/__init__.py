@@ -1,1 +1,1 @@
-"""The list of members: replicated on all nodes, and kept permanently in XML or LDAP."""
+"""The nodelist, the list of all members: replicated to all nodes and beats, and written back to an XML file or LDAP."""

@@ -1,9 +1,9 @@
-"""Converts between Listed and the document's entries, of which each member has up to three.
+"""Converts members of the nodelist (Listed) to and from entries of the replicated document. A member has up to three:
 
-    member/<id>   the member itself, and whether it is approved; operators and refreshes change it
-    dates/<id>    until when it was harvested; syncs change it, under their fence
-    kept/<id>     what no permanent store has a place for: the checksum of the member's token, the changes that it
-                  proposes, or why its description could not be read (tasks/description.py)
+    member/<id>   the member itself, and whether it is approved; operators and refreshes change this entry
+    dates/<id>    the dates until which the member was harvested; syncs change this entry, under their fence
+    kept/<id>     data that no permanent store has a place for: the checksum of the member's token, the changes that
+                  the member proposes, or why its description could not be read (tasks/description.py)
 
 So a sync and an operator never change the same entry.
 """
@@ -21,13 +21,16 @@ from tasks.nodelist.protocol import DATES, Dates
 from tasks.nodelist.stores import Listed
 
 Changes = dict[str, Mapping[str, JsonValue] | None]
-"""New values by entry; None removes the entry."""
+"""The changes of an update of the document: new values by the name of the entry; None removes the entry."""
 
 MEMBER, DATED, KEPT = ENTRIES = "member/", "dates/", "kept/"
 
 
 class Proposal(TypedDict):
-    """A change of a field that a member's own description asks for. `refused`: why an operator does not want it."""
+    """A change of one field that a member's description proposes. `before`: the value in the nodelist at that time.
+
+    `after`: the value in the description. `refused`: the operator who refused the change, and why; absent: it waits.
+    """
 
     before: JsonValue
     after: JsonValue
@@ -35,8 +38,10 @@ class Proposal(TypedDict):
 
 
 class Kept(TypedDict, total=False):
-    """What is kept of a member. `token`: SHA-256, in hexadecimal digits. `proposals`: by field. `undescribed`: why its
-    own description could not be read.
+    """The entry `kept/<id>` of a member. `token`: the SHA-256, in hexadecimal digits, of the member's token.
+
+    `proposals`: proposed changes by field. `undescribed`: why the member's description could not be read; empty or
+    absent: it could.
     """
 
     token: str
@@ -45,8 +50,8 @@ class Kept(TypedDict, total=False):
 
 
 NOBODY: Changes = {MEMBER: None}
-"""The change that gives a document without members its first version: it removes a member whose id is empty.
-It needs a fence; without one it would change nothing."""
+"""The change that makes the first version of a document without members: it removes a member whose id is empty.
+The update needs a fence: without a fence, an update that removes nothing makes no version."""
 
 
 def listed_in(copy: Copy, member_id: str) -> Listed | None:
@@ -64,12 +69,12 @@ def dates_value(dates: Dates) -> dict[str, str | None]:
 
 
 def member_value(listed: Listed) -> dict[str, JsonValue]:
-    """The entry of the member itself, without the dates."""
+    """The value of the entry `member/<id>`: the member without its harvest dates, and whether it is approved."""
     return {"approved": listed.approved, "member": listed.member.model_dump(mode="json", exclude=set(DATES))}
 
 
 def difference(member_id: str, before: Listed | None, after: Listed | None) -> Changes:
-    """The changes that turn `before` into `after`."""
+    """The changes of the document's entries that turn `before` into `after`; None: the member is not in the list."""
     if before == after:
         return {}
     if after is None:
@@ -83,13 +88,13 @@ def difference(member_id: str, before: Listed | None, after: Listed | None) -> C
 
 
 def forgetting(copy: Copy, changes: Changes) -> Changes:
-    """The changes, and what is kept of each member that they remove."""
+    """`changes`, and the removal of `kept/<id>` for each member that these remove. `copy`: the document before."""
     removed = (entry.removeprefix(MEMBER) for entry, value in changes.items() if entry.startswith(MEMBER) and not value)
     return changes | {KEPT + member_id: None for member_id in removed if copy.value(KEPT + member_id)}
 
 
 def keeping(new: Listed | None, old: Listed | None) -> Listed | None:
-    """`new`, as a node-list document gave it, with the old approval and with the old dates where it names none."""
+    """`new`, a member from an imported document, with the approval of `old`, and with old dates where it has none."""
     if new is None or old is None:
         return new
     dates = {name: getattr(new.member, name) or getattr(old.member, name) for name in DATES}
@@ -97,7 +102,7 @@ def keeping(new: Listed | None, old: Listed | None) -> Listed | None:
 
 
 def lines_of(member_id: str, before: Listed | None, after: Listed | None) -> list[str]:
-    """A line for each difference."""
+    """A sentence about each difference between two states of a member; None: the member is not in the list."""
     if before is None or after is None:
         return [f"{member_id} is new"] if after else [f"{member_id} is gone"] if before else []
     old, new = before.member.model_dump(mode="json"), after.member.model_dump(mode="json")
@@ -111,13 +116,13 @@ Raw = tuple[str, str | None]
 
 
 class View:
-    """The members in a copy of the document. From one copy to the next, it builds only the members that changed."""
+    """Builds the members from a copy of the document, and caches them: the next copy costs the changed members only."""
 
     def __init__(self) -> None:
         self._last: tuple[int, dict[str, Raw], dict[str, Listed], str] = (-1, {}, {}, "")
 
     def of(self, copy: Copy) -> tuple[dict[str, Listed], str]:
-        """The members by id, and a checksum of everything but the dates."""
+        """The members in a copy of the document by id, and a checksum of the list without the harvest dates."""
         version, before, known, checksum = self._last
         if copy.version != version:
             raws = {

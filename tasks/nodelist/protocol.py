@@ -1,4 +1,4 @@
-"""The nodelist as a synchronization uses it: its members, and the dates until which each was harvested."""
+"""The interface of the nodelist that a sync uses: the members, and the dates until which each was harvested."""
 
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -7,15 +7,15 @@ from tasks import instants
 from tasks.member_node.member import Member
 
 WRITTEN = "written"
-"""The answer when the permanent store has a change. Any other answer is the reason why it does not have it yet."""
+"""The result of a change that the permanent store has. Any other result is the reason why the store lacks it."""
 SOON = "it is about to be written"
-"""The usual reason: a node writes within seconds."""
+"""The usual reason why the permanent store lacks a change: a node writes the change within seconds."""
 DATES = ("last_harvested", "last_complete_harvest")
-"""The fields of Member that its syncs change."""
+"""The fields of Member that the syncs of the member change."""
 
 
 class Dates(NamedTuple):
-    """The dates until which a member was harvested, by increments and by complete passes. None: not named."""
+    """The dates until which a member was harvested, by any sync and by syncs of all objects; None: no such date."""
 
     last_harvested: datetime | None = None
     last_complete: datetime | None = None
@@ -28,19 +28,22 @@ class Dates(NamedTuple):
         return member.model_copy(update=dict(zip(DATES, self, strict=True)))
 
     def floored(self) -> "Dates":
-        """Cut down to the millisecond."""
+        """These dates, cut down to the millisecond."""
         return Dates(*(date and instants.floor(date) for date in self))
 
     def or_else(self, other: "Dates") -> "Dates":
-        """The other's dates where these are missing."""
+        """These dates, with the date of `other` where one is None."""
         return Dates(*(other if mine is None else mine for mine, other in zip(self, other, strict=True)))
 
     def begun_anew(self) -> "Dates":
-        """NEVER; a tick earlier where that is the date already. So no pass that a run has begun fits the dates."""
+        """The dates that let a member be harvested from its beginning: NEVER, or earlier than a date that was NEVER.
+
+        So they always differ from these dates, and no sync resumes a pass through the listing that began before.
+        """
         return Dates(*(min(instants.NEVER, (date or instants.NEVER) - instants.TICK) for date in self))
 
     def later(self, other: "Dates") -> "Dates":
-        """The later of both, for each date."""
+        """For both dates, the later one of this and of `other`."""
         return Dates(*(_later(mine, theirs) for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -49,18 +52,19 @@ def _later(this: datetime | None, other: datetime | None) -> datetime | None:
 
 
 class Nodelist(Protocol):
-    """The part that a sync needs."""
+    """The methods of a nodelist that a sync calls."""
 
     def member(self, member_id: str) -> Member | None: ...
 
     def harvested(
         self, member_id: str, dates: Dates, *, fence: int, started_from: datetime | None = None
     ) -> str | None:
-        """Move a member's dates forward, never back. Raises Superseded where the nodelist has seen a greater fence.
+        """Commit new harvest dates of a member, unless they are earlier than its dates in the nodelist.
 
-        Returns WRITTEN, or the reason why the permanent store does not have the dates yet. It waits for no store.
+        Returns WRITTEN, or why the permanent store does not have the dates yet: the call does not wait for the store.
+        Raises Superseded where a sync with a greater fence has committed dates already.
 
-        `started_from` is the last_harvested with which the run began. Where the list has another one by now, an
-        operator has reset the member meanwhile: nothing is written, and the answer is None.
+        `started_from`: the last_harvested when the sync began; None: do not compare. If the nodelist has another date
+        by now, an operator has reset the member meanwhile: the call changes nothing and returns None.
         """
         ...

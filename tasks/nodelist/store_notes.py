@@ -1,7 +1,8 @@
-"""Notes about the permanent store: each member as it was last seen there, and the changes that the store lacks.
+"""Notes in Redis about the permanent store (XML or LDAP): each member as last read there, and what the store lacks.
 
-A note tells our own writes from other people's. Before a process writes a member, it adds the new value to the note's
-`intents`. So a later refresh finds either a noted value, which is ours, or somebody else's change.
+A note tells our own writes from those of others. Before a process of the service writes a member to the store, it adds
+the new value to the note's `intents`. So if a later refresh finds a value in the store that is not in the note, others
+have changed the member.
 """
 
 import json
@@ -18,38 +19,38 @@ from tasks.nodelist.protocol import DATES, SOON
 from tasks.nodelist.stores import Listed, State, StoredMembers, Token
 
 ListedJson = dict[str, JsonValue]
-"""A Listed as JSON."""
+"""A Listed, a member in the nodelist, as JSON."""
 
 UNKNOWN = "?"
-"""In `wrote`: the value in the store does not come from any value of ours."""
+"""The value of a note's `wrote` where the service has not written the value in the store."""
 INTENTS = 20
 
 
 class Note(TypedDict):
-    """Our knowledge of one member in the store. It is JSON, and lies beside the document in Redis."""
+    """What the service knows about one member in the permanent store: JSON, which lies beside the document in Redis."""
 
     listed: ListedJson | None
-    """The member as it was last seen in the store. None: it was not there."""
+    """The member as it was last read in the store. None: the store did not have the member."""
     token: Token | None
     wrote: ListedJson | str | None
-    """The value of ours that the store turned into `listed`, or UNKNOWN."""
+    """The value that the service wrote, and from which the store made `listed`; UNKNOWN: others wrote it."""
     intents: list[ListedJson | None]
-    """Values that somebody is about to write, or may still write late."""
+    """Values that a process is about to write to the store, or may still write late; None: a removal."""
     run: str
-    """The run of Redis in which the note was made: an earlier run may have lost later notes."""
+    """The id of Redis' run when the note was made: when that run ended, Redis may have lost later notes."""
     why: NotRequired[str]
-    """Why the store lacks the newest version."""
+    """Why the store lacks the newest version of the member; absent: it does not, or a write is in progress."""
 
 
-class Sighting(NamedTuple):
-    """A member as the store has it, and the note that stood while it was read."""
+class Reading(NamedTuple):
+    """A member as it was read in the store (`state`; None: not there), and the note that was valid meanwhile."""
 
     note: Note | None
     state: State | None
 
 
 class Pending(NamedTuple):
-    """The version that the store lacks. `why` is empty where that is not known, or a write is in progress."""
+    """A version of a member that the permanent store lacks. `why`: the reason; empty: a write is about to happen."""
 
     version: int
     why: str
@@ -59,24 +60,27 @@ class Pending(NamedTuple):
         return self.why or SOON
 
 
-def lacking(document: Document) -> dict[str, Pending]:
-    """The members whose newest version the permanent store lacks."""
+def pending_members(document: Document) -> dict[str, Pending]:
+    """The members whose newest version the permanent store lacks, by id, with that version and the reason."""
     versions: dict[str, int] = {}
     for entry, version in sorted(document.behind().items()):
-        if member_id := entry.partition("/")[2]:  # no id: the entry says that the list is empty
+        if member_id := entry.partition("/")[2]:  # empty for the entry that begins an empty list (entries.NOBODY)
             versions[member_id] = max(version, versions.get(member_id, 0))
-    notes = {name: parsed(text) for name, text in (document.stored(*versions) if versions else {}).items()}
+    notes = {name: parse_note(text) for name, text in (document.stored(*versions) if versions else {}).items()}
     whys = {name: note.get("why", "") for name, note in notes.items() if note}
     return {member_id: Pending(version, whys.get(member_id, "")) for member_id, version in versions.items()}
 
 
-def lacks(pending: Mapping[str, Pending], store: str) -> list[str]:
-    """A sentence about each of these members."""
-    return [f"{member_id}: {store} lacks version {lack.version}: {lack.reason}" for member_id, lack in pending.items()]
+def pending_lines(pending: Mapping[str, Pending], store: str) -> list[str]:
+    """A sentence about each member whose newest version the store lacks. `store`: the store's name."""
+    return [f"{member_id}: {store} lacks version {item.version}: {item.reason}" for member_id, item in pending.items()]
 
 
-def in_few_lines(sentences: Iterable[str], store: str) -> Iterator[str]:
-    """The sentences; those of `lacks` that have one reason become one line, with their number."""
+def grouped(sentences: Iterable[str], store: str) -> Iterator[str]:
+    """Shorten sentences for a screen: those of `pending_lines` with the same reason become one, with their number.
+
+    `store`: the store's name, as in `pending_lines`. Other sentences stay as they are.
+    """
     groups: dict[str, list[str]] = {}
     for sentence in sentences:
         _, lack, rest = sentence.partition(f": {store} lacks version ")
@@ -91,8 +95,7 @@ def json_of(listed: Listed | None) -> ListedJson | None:
     return None if listed is None else listed.model_dump(mode="json")
 
 
-def parsed(text: str | None) -> Note | None:
-    """The note in this text."""
+def parse_note(text: str | None) -> Note | None:
     if text is None:
         return None
     note: Note = json.loads(text)
@@ -100,7 +103,10 @@ def parsed(text: str | None) -> Note | None:
 
 
 def note_of(state: State | None, wrote: ListedJson | str | None, run: str) -> Note:
-    """The note of a state that was read or written in that run of Redis."""
+    """Make a note about a member whose `state` was read in the store or written to it. None: the store has no member.
+
+    `wrote`: the value that the service wrote, or UNKNOWN. `run`: the id of Redis' run.
+    """
     listed, token = (json_of(state.listed), state.token) if state else (None, None)
     return {"listed": listed, "token": token, "wrote": wrote, "run": run, "intents": []}
 
@@ -114,49 +120,52 @@ def state_of(note: Note | None) -> State | None:
     return State(listed, note["token"]) if note and listed else None
 
 
-def has(note: Note | None, wanted: Listed | None) -> bool:
-    """True if the store has the wanted value, or its own form of it, and no other is about to be written."""
+def is_written(note: Note | None, wanted: Listed | None) -> bool:
+    """True if the store has the value `wanted`, in its own form, and no process is about to write another value."""
     value = json_of(wanted)
     if note is None:
         return wanted is None
     return value in (note["wrote"], note["listed"]) and all(intent == value for intent in note["intents"])
 
 
-def differs(sighting: Sighting) -> bool:
-    """True if the store has another value than it was last seen to have."""
-    note, state = sighting
+def differs(reading: Reading) -> bool:
+    """True if the store has another value of the member than the note says."""
+    note, state = reading
     return (state and json_of(state.listed)) != (note and note["listed"])
 
 
-def intending(note: Note | None, wanted: Listed | None, run: str) -> Note:
-    """The note before somebody writes the wanted value."""
+def with_intent(note: Note | None, wanted: Listed | None, run: str) -> Note:
+    """The note that must be in Redis before the value `wanted` is written to the store: it adds that to the intents."""
     known, value = note or note_of(None, UNKNOWN, run), json_of(wanted)
     return {**known, "intents": [*(intent for intent in known["intents"] if intent != value), value][-INTENTS:]}
 
 
-def seen(sighting: Sighting, run: str) -> Note:
-    """The note after a sighting. An intended write may still arrive late, unless its value is already there."""
-    note, state = sighting
-    theirs = state and json_of(state.listed)
+def note_after(reading: Reading, run: str) -> Note:
+    """The note to keep after a member was read in the store. `run`: the id of Redis' run.
+
+    The intents stay, since an intended write may still happen late; unless the store has the value of one already.
+    """
+    note, state = reading
+    value = state and json_of(state.listed)
     if note is None:
         return note_of(state, UNKNOWN, run)
-    if theirs in note["intents"]:
-        return note_of(state, theirs, run)
-    return {**note_of(state, UNKNOWN if differs(sighting) else note["wrote"], run), "intents": note["intents"]}
+    if value in note["intents"]:
+        return note_of(state, value, run)
+    return {**note_of(state, UNKNOWN if differs(reading) else note["wrote"], run), "intents": note["intents"]}
 
 
-def foreign(sighting: Sighting) -> set[str]:
-    """The fields that somebody else changed in the store. All fields, for a member that is new there or gone.
+def fields_changed_by_others(reading: Reading) -> set[str]:
+    """The fields of a member that others, not the service, changed in the store; all, if they added or removed it.
 
-    A value is ours where it was there before, where we are about to write it, or where it mixes both: a store writes a
-    member entry by entry.
+    A value is ours if it is that of the note, that of an intent, or a mixture of these: LDAP writes a member entry by
+    entry.
     """
-    note, state = sighting
+    note, state = reading
     known = [listed_of(note), *map(_listed, note["intents"])] if note else [None]
     if state is None:
         return set() if None in known else {*Member.model_fields, "approved"}
     expected = [_atoms(value) for value in known]
-    if None in known[1:]:  # a removal begins with the approval
+    if None in known[1:]:  # our removal of a member in LDAP begins with its approval, which it sets to False
         expected.append({("approved",): False})
     theirs = _atoms(state.listed)
     paths = {path for atoms in (theirs, *expected) for path in atoms}
@@ -168,7 +177,7 @@ def _listed(value: ListedJson | None) -> Listed | None:
 
 
 def _atoms(listed: Listed | None) -> dict[tuple[str, ...], Hashable]:
-    """The parts that a store writes in one step each, by their place."""
+    """The smallest parts of a member that a store may write separately, by path, such as one service's flag."""
     if listed is None:
         return {}
     member = listed.member
@@ -182,11 +191,12 @@ def _atoms(listed: Listed | None) -> dict[tuple[str, ...], Hashable]:
     return atoms | {("properties", part.key): (part.type, part.value.strip()) for part in member.properties}
 
 
-def doubtful(note: Note | None, run: str, ours: Listed | None) -> set[str]:
-    """The fields that a refresh must not take from the store, because they may come from an older write of ours.
+def fields_in_doubt(note: Note | None, run: str, ours: Listed | None) -> set[str]:
+    """The fields of a member that a refresh must not take from the store: the service itself may have written them.
 
-    Redis may have lost its end between two runs, and with it the note of such a write. So a note of another run is in
-    doubt wherever we have changed the member since: all of the member is, except its dates, which `merged` compares.
+    Redis may have lost its latest writes when a run of Redis ended, and with them the note about such a write. So if
+    the note is not from the run `run`, and the committed member `ours` differs from the noted one, all fields are in
+    doubt; except the dates, which `merged` compares.
     """
     before = listed_of(note)
     if note is None or note.get("run") == run or before is None or ours is None:
@@ -198,26 +208,29 @@ def doubtful(note: Note | None, run: str, ours: Listed | None) -> set[str]:
 
 def compared(
     before: Mapping[str, str], after: Mapping[str, str], stored: StoredMembers, run: str
-) -> tuple[dict[str, Sighting], dict[str, Note | None]]:
-    """Two results. First, sightings that differ from the note, or whose note is of another run of Redis or has intents.
-    Second, notes that somebody changed while the store was read.
+) -> tuple[dict[str, Reading], dict[str, Note | None]]:
+    """Find the members that a refresh must look at. `before`, `after`: all notes, before and after `stored` was read.
 
-    `before`, `after`: the texts of all notes, before and after that reading.
+    Returns the readings that differ from their note, or whose note has intents or is from another run of Redis than
+    `run`; and the notes that other processes changed while the store was read.
     """
-    differing: dict[str, Sighting] = {}
+    differing: dict[str, Reading] = {}
     others: dict[str, Note | None] = {}
     for member_id in sorted({*after, *stored.states} - stored.bad):
         text, state = after.get(member_id), stored.states.get(member_id)
         if before.get(member_id) != text:
-            others[member_id] = parsed(text)
+            others[member_id] = parse_note(text)
         elif not _settled(text, state, run):
-            sighting = Sighting(note := parsed(text), state)
-            if note is None or note["intents"] or differs(sighting) or note.get("run") != run:
-                differing[member_id] = sighting
+            reading = Reading(note := parse_note(text), state)
+            if note is None or note["intents"] or differs(reading) or note.get("run") != run:
+                differing[member_id] = reading
     return differing, others
 
 
 def _settled(text: str | None, state: State | None, run: str) -> bool:
-    """True if the member is as last seen, with no write intended. Compares texts, since most are settled."""
+    """True if the store has the member as the note says, and no write is intended. `text`: the note, as in Redis.
+
+    Compares texts, which is fast, since that is so for most members.
+    """
     listed = text_of(state and json_of(state.listed))
     return text is not None and text.startswith(f'{{"intents":[],"listed":{listed},"run":"{run}",')

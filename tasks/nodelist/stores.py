@@ -1,10 +1,10 @@
-"""The permanent store of the nodelist: an XML document, or LDAP. The store and the nodes' document follow each other.
+"""The interface of the nodelist's permanent stores, an XML document or LDAP; reconcile.py keeps them up to date.
 
-The store holds a State of each member: the member and a token. A later write shows that token, so that the store
-finds out whether the member is still as the writer read it. So every write is conditional, and no change that somebody
-else made since is lost.
+A store holds a State of each member: the member and a token. A write passes the token that its writer has read, so the
+store notices if the member has changed since. So every write is conditional, and no change of others is lost.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,14 @@ from tasks import instants
 from tasks.member_node.member import Member
 from tasks.nodelist.protocol import DATES
 
+logger = logging.getLogger(__name__)
+
 Token = Mapping[str, tuple[str, Mapping[str, Sequence[str]]]]
-"""JSON. LDAP's holds, by DN, the CSN and the attributes of each of the member's entries; XML needs none."""
+"""The state of a member in LDAP, as JSON: by DN, the CSN and the attributes of each entry. The XML store has none."""
 
 
 class Listed(BaseModel):
-    """A member in the list. The service synchronizes approved members only."""
+    """A member in the nodelist. The service synchronizes approved members only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +32,7 @@ class Listed(BaseModel):
 
 
 class State(NamedTuple):
-    """A member as the store has it."""
+    """A member as the permanent store has it. `token`: what a write must pass back; None: the store needs none."""
 
     listed: Listed
     token: Token | None = None
@@ -38,9 +40,8 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredMembers:
-    """All members in the store. `bad`: ids of members that cannot be understood; they stay as they are.
-
-    `problems`: a sentence about each entry that was left out.
+    """All members that a store could read. `states`: by id. `bad`: ids of members whose entries are invalid, so that
+    neither their entries nor the nodelist change. `problems`: a sentence about each entry that was left out.
     """
 
     states: Mapping[str, State] = field(default_factory=dict)
@@ -49,22 +50,22 @@ class StoredMembers:
 
 
 class NodelistStoreAway(Exception):
-    """The store cannot be reached or read now; the sentence says why."""
+    """Raised where the permanent store cannot be reached or read now; the message says why."""
 
 
 class NodelistStoreRefused(Exception):
-    """The store does not accept this change; the sentence says why."""
+    """Raised where the permanent store refuses a change of a member, or cannot read it; the message says why."""
 
 
 class Outdated(Exception):
-    """A member is not as the writer believed. Nobody else's change was overwritten: read the member again."""
+    """The member has changed in the store since the writer read it, so the write was refused: read the member again."""
 
 
 class Write(NamedTuple):
-    """Turn `base` into `wanted`; None stands for a member that is not there.
+    """A write of one member: turn its state `base`, as read in the store, into `wanted`; None: the member is not there.
 
-    `whole`: another writer may have been stopped midway. This write leaves nothing that a late operation of that
-    writer could still change.
+    `whole`: write also what is the same already. So no late operation of another writer, which may have been stopped
+    midway, can change the member afterwards.
     """
 
     base: State | None
@@ -73,24 +74,24 @@ class Write(NamedTuple):
 
 
 WriteOutcome = State | NodelistStoreRefused | Outdated | None
-"""The member as it is after a write; or why there was none."""
+"""The result of a write: the member's new state (None: it was removed), or why it was not written."""
 
 
 class NodelistStore(Protocol):
-    """Every method raises NodelistStoreAway. `read_one` also raises NodelistStoreRefused."""
+    """The methods of a permanent store. Each raises NodelistStoreAway; `read_one` also raises NodelistStoreRefused."""
 
     name: str
     keeps_approval: bool
-    """True if the store has a place for members that are not approved."""
+    """True if the store can hold members that are not approved, and says so of each."""
     at_once: int
-    """The number of members that one `write` brings: many for a store that is written as a whole."""
+    """The most members to pass to one `write`: many where each write replaces the whole file."""
 
     def identity(self) -> str:
-        """Which store this is, whatever its address."""
+        """An id that is stored in the store itself, so that it does not depend on the address."""
         ...
 
     def read(self) -> StoredMembers:
-        """All members. A warning names each bad entry."""
+        """Read all members from the store."""
         ...
 
     def read_one(self, member_id: str) -> State | None: ...
@@ -98,17 +99,24 @@ class NodelistStore(Protocol):
     def write(self, writes: Mapping[str, Write]) -> Mapping[str, WriteOutcome]: ...
 
     def replacement(self, path: Path) -> Mapping[str, Listed] | None:
-        """The list that a node-list document asks for. None: the document has become the store itself."""
+        """Read the members, by id, in a node-list document that is to replace the nodelist.
+
+        None: the store is such a document itself, and has been replaced by it already.
+        """
         ...
 
 
 class OwnStore:
-    """The permanent store of this installation. `check(identity, name)` raises where that is another one."""
+    """A permanent store that is checked before each use. `check(identity, name)`: raises for another installation's.
+
+    `read` logs a warning once for each entry that is left out.
+    """
 
     def __init__(self, store: NodelistStore, check: Callable[[str, str], None]) -> None:
         self.name, self.keeps_approval, self.at_once = store.name, store.keeps_approval, store.at_once
         self._store, self._check = store, check
         self._identity = ""
+        self._warned: set[str] = set()
 
     def identity(self) -> str:
         self._identity = self._identity or self._store.identity()
@@ -119,7 +127,12 @@ class OwnStore:
 
     def read(self) -> StoredMembers:
         self.check()
-        return self._store.read()
+        stored = self._store.read()
+        for problem in stored.problems:
+            if problem not in self._warned:
+                self._warned.add(problem)
+                logger.warning("nodelist in %s: an entry is left out: %s", self.name, problem)
+        return stored
 
     def read_one(self, member_id: str) -> State | None:
         self.check()
@@ -135,10 +148,10 @@ class OwnStore:
 
 
 def merged(base: Listed | None, theirs: Listed | None, ours: Listed | None, fields: Collection[str]) -> Listed | None:
-    """Our member with these fields of theirs. The store had `base`; somebody has changed that into `theirs` since.
+    """The committed member `ours`, with the fields `fields` of `theirs`. None: the member is not in the list.
 
-    A date goes back only when somebody moved it back in the store, as a reset does. Otherwise the later date stays,
-    also where the store names none, such as a document from a registry.
+    The store had the member as `base`; others have changed it to `theirs`. A harvest date goes back only if others set
+    it back in the store, as for a reset. Otherwise the later date stays; so it does if the store has no date.
     """
     if theirs is None or ours is None:
         return None if theirs is None or base is not None else theirs

@@ -1,9 +1,9 @@
-"""Compares all copies of the nodelist: the disk of each node and beat, Redis, and the permanent store.
+"""Compares all copies of the nodelist: those on the disks of nodes and beats, in Redis, and in the permanent store.
 
-Each process of the replica set reads its own disk anew and answers. A difference counts if two looks both find it. One
-that a change on its way makes is looked at until it is gone, or the patience is over: a disk that is about to have the
-committed version, a version that is about to be written to the store, and the first version of all. A damaged copy
-counts at once, since its process mends it right away.
+For each comparison every node and beat reads the copy on its disk again. A difference counts if two comparisons in a
+row find it. A change in progress makes differences, too: a disk that is about to have the committed version, a version
+that is about to be written to the store, and the very first version. These are compared again until they are gone, or
+until the time limit is over. A damaged copy counts at once, since its node or beat replaces it right away.
 """
 
 import time
@@ -13,10 +13,10 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from tasks.documents.copy import ANY, Copy, sum_of
-from tasks.documents.replica_set import Keeper, OnDisk
+from tasks.documents.replica_set import OnDisk, ReplicaStatus
 from tasks.nodelist.entries import MEMBER, listed_in
 from tasks.nodelist.replicated import ReplicatedNodelist
-from tasks.nodelist.store_notes import Note, Pending, json_of, lacking, lacks, parsed
+from tasks.nodelist.store_notes import Note, Pending, json_of, parse_note, pending_lines, pending_members
 from tasks.nodelist.stores import Listed, NodelistStoreAway
 
 PAUSE = 0.5
@@ -24,25 +24,27 @@ FIRST = "nothing is committed yet: the first node that starts will read the perm
 
 
 class Verdict(NamedTuple):
-    """`copies`: the version on each disk, by node or beat. `differences`: a sentence each.
+    """The result of a comparison of all copies. `version`: the committed one. `store`: the permanent store's name.
 
-    `keepers`: each living node and beat, and what it has: `same`, `behind`, `differs`, `damaged`, `out: <why>` or
-    `unknown`.
+    `copies`: the version on each disk, by node or beat. `replicas`: the state of each copy, by node or beat: `same`,
+    `behind`, `differs`, `damaged`, `out: <why>` or `unknown`. `differences`: a sentence each.
     """
 
     version: int
     store: str
     copies: dict[str, int]
-    keepers: dict[str, str]
+    replicas: dict[str, str]
     differences: list[str]
 
 
 class _Comparison(NamedTuple):
-    """`damaged`: a sentence for each damaged copy. `moving`: the differences that a change on its way makes."""
+    """One comparison of all copies. `damaged`: a sentence about each damaged copy. `in_progress`: the differences in
+    `verdict` that a change in progress makes.
+    """
 
     verdict: Verdict
     damaged: list[str]
-    moving: list[str]
+    in_progress: list[str]
 
 
 def verify_all(
@@ -51,62 +53,68 @@ def verify_all(
     patience: float,
     waiting: Callable[[list[str]], object],
 ) -> Verdict:
-    """`nodes`: the names of the live nodes, which ought to keep the list. Raises StoreUnavailable.
+    """Compare all copies of the nodelist until the result is certain. `nodes`: live nodes, which should have a copy.
 
-    `patience`: seconds to wait for changes on their way; `waiting` is called with what it waits for, once.
+    `patience`: seconds to wait for changes in progress. `waiting`: called once, before the wait, with the differences
+    that these changes make. Raises StoreUnavailable while Redis is away.
     """
     deadline, announced = time.monotonic() + patience, False
-    before = _look(nodelist, nodes)
+    before = _compare(nodelist, nodes)
     damaged = before.damaged
     if not (before.verdict.differences or damaged):
         return before.verdict
     while True:
         time.sleep(PAUSE)
-        now = _look(nodelist, nodes)
+        now = _compare(nodelist, nodes)
         damaged = [*dict.fromkeys([*damaged, *now.damaged])]
         lasting = [sentence for sentence in now.verdict.differences if sentence in before.verdict.differences]
-        moving = [sentence for sentence in lasting if sentence in now.moving]
-        if not moving or time.monotonic() > deadline:
+        in_progress = [sentence for sentence in lasting if sentence in now.in_progress]
+        if not in_progress or time.monotonic() > deadline:
             return now.verdict._replace(differences=[*damaged, *lasting])
         if not announced:
-            waiting(moving)
+            waiting(in_progress)
         before, announced = now, True
 
 
-def _look(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Comparison:
+def _compare(nodelist: ReplicatedNodelist, nodes: Set[str]) -> _Comparison:
     document, name = nodelist.document, nodelist.store.name
-    copy, known = document.fetch(), {keeper.name: keeper for keeper in document.replica_set.keepers()}
+    copy, known = document.fetch(), {replica.name: replica for replica in document.replica_set.replicas()}
     if copy.version == 0:
         return _Comparison(Verdict(0, name, {}, {}, [FIRST]), [], [FIRST] if nodes else [])
-    disks = document.replica_set.look({*nodes, *known})
-    keepers = {who: _of_keeper(copy, known.get(who), disks.get(who)) for who in {*nodes, *known, *disks}}
-    copies = {keeper: disks[keeper].version for keeper in sorted(disks)}
-    states = {keeper: keepers[keeper][0] for keeper in sorted(keepers)}
-    damaged = [f"{keeper} {keepers[keeper][1]}" for keeper in states if states[keeper] == "damaged"]
+    disks = document.replica_set.check_disks({*nodes, *known})
+    replicas = {who: _of_replica(copy, known.get(who), disks.get(who)) for who in {*nodes, *known, *disks}}
+    copies = {replica: disks[replica].version for replica in sorted(disks)}
+    states = {replica: replicas[replica][0] for replica in sorted(replicas)}
+    damaged = [f"{replica} {replicas[replica][1]}" for replica in states if states[replica] == "damaged"]
     differences = [
-        f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state not in ("same", "damaged")
+        f"{replica} {replicas[replica][1]}" for replica, state in states.items() if state not in ("same", "damaged")
     ]
-    moving = [f"{keeper} {keepers[keeper][1]}" for keeper, state in states.items() if state == "behind"]
-    if not keepers:
-        differences.append("no node or beat keeps the list: only Redis and the permanent store have it")
+    in_progress = [f"{replica} {replicas[replica][1]}" for replica, state in states.items() if state == "behind"]
+    if not replicas:
+        differences.append("no node or beat has a copy of the list: only Redis and the permanent store have it")
     if copy.sha in (*ANY, sum_of(copy.state)):
-        pending = lacking(document)
-        moving += lacks({member_id: lack for member_id, lack in pending.items() if nodes and not lack.why}, name)
+        pending = pending_members(document)
+        in_progress += pending_lines(
+            {member_id: item for member_id, item in pending.items() if nodes and not item.why}, name
+        )
         differences += _of_store(nodelist, copy, pending)
-    else:  # without a good copy there is nothing to compare the store with
+    else:  # the copy in Redis is not valid, so the permanent store cannot be compared with it
         differences.insert(0, f"Redis: its version {copy.version} is not the one that was committed")
-    return _Comparison(Verdict(copy.version, name, copies, states, differences), damaged, moving)
+    return _Comparison(Verdict(copy.version, name, copies, states, differences), damaged, in_progress)
 
 
-def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[str, str]:
-    """The state of a node or beat, and the rest of a sentence about it."""
-    if keeper is not None and keeper.living and not keeper.inside:
-        why = keeper.why or ("its list is stale" if disk else "it hangs, or it cannot write its disk")
+def _of_replica(copy: Copy, replica: ReplicaStatus | None, disk: OnDisk | None) -> tuple[str, str]:
+    """The state of a node's or beat's copy, as in Verdict, and a sentence about it without the name at the start.
+
+    `copy`: the committed version. `replica`: the node or beat, as Redis knows it. `disk`: its answer; None: no answer.
+    """
+    if replica is not None and replica.living and not replica.inside:
+        why = replica.why or ("its list is stale" if disk else "it hangs, or it cannot write its disk")
         return f"out: {why}", f"is out of the replica set: {why}"
-    if disk is None and keeper is not None:
+    if disk is None and replica is not None:
         return "unknown", "does not answer: it is dead, or it hangs"
     if disk is None:
-        return "unknown", "is not heard: it hangs, or it cannot reach Redis"
+        return "unknown", "does not subscribe: it hangs, or it cannot reach Redis"
     if disk.damaged:
         return "damaged", f"has a damaged copy of version {disk.version}"
     if disk.version != copy.version:
@@ -118,7 +126,7 @@ def _of_keeper(copy: Copy, keeper: Keeper | None, disk: OnDisk | None) -> tuple[
 
 def _of_store(nodelist: ReplicatedNodelist, copy: Copy, pending: Mapping[str, Pending]) -> Iterator[str]:
     name = nodelist.store.name
-    yield from lacks(pending, name)
+    yield from pending_lines(pending, name)
     notes = nodelist.document.stored()
     try:
         stored = nodelist.store.read()
@@ -131,7 +139,7 @@ def _of_store(nodelist: ReplicatedNodelist, copy: Copy, pending: Mapping[str, Pe
     ours = {member_id: listed_in(copy, member_id) for member_id in names}
     for member_id in sorted({*stored.states, *ours} - pending.keys() - stored.bad):
         state = stored.states.get(member_id)
-        note = parsed(notes.get(member_id))
+        note = parse_note(notes.get(member_id))
         yield from _of_member(name, member_id, ours.get(member_id), state and state.listed, note)
 
 
@@ -147,7 +155,7 @@ def _of_member(
         return
     expected, has = _flat(ours), _flat(theirs)
     if note and (note["wrote"], note["listed"]) == (json_of(ours), json_of(theirs)):
-        return  # the store cannot express our value better than that
+        return  # the store has our value, in the nearest form that it can express
     for field in expected:
         if expected[field] != has[field]:
             yield f"{member_id}: {field}: {name} has {has[field]}, and {expected[field]} is committed"

@@ -1,4 +1,4 @@
-"""The node-list document: XML to members and back. It can also set dates or replace members in one."""
+"""Reads and writes the node-list document, DataONE's XML of all members, and changes members in a parsed document."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ KNOWN = frozenset(
     {"identifier", "name", "description", "baseURL", "services", "synchronization", "nodeReplicationPolicy", "ping"}
     | {"subject", "contactSubject", "property"}
 )
-SHOWN = 5  # problems of a file that has nothing else
+SHOWN = 5  # most problems that a message names about a file without any valid member
 
 
 class Parsed(NamedTuple):
@@ -24,7 +24,7 @@ class Parsed(NamedTuple):
     entries: dict[str, tuple[etree._Element, Member]]
     problems: list[str]
     bad: set[str]
-    """Identifiers whose entries cannot be understood."""
+    """The ids of members whose entries are invalid."""
 
     @property
     def members(self) -> list[Member]:
@@ -32,7 +32,10 @@ class Parsed(NamedTuple):
 
 
 def parse_nodelist(body: bytes) -> Parsed:
-    """Members beside their elements, and a sentence about each bad entry. Raises safe_xml.Unreadable."""
+    """Parse a node-list document: its members with their elements, and a sentence about each invalid entry.
+
+    Raises safe_xml.Unreadable for a document that is not a node list.
+    """
     root = safe_xml.parse(body, whole=True)
     if root.tag not in {f"{{{namespace}}}nodeList" for namespace in NAMESPACES.values()}:
         known = " or ".join(NAMESPACES.values())
@@ -65,7 +68,7 @@ def write_nodelist(members: Iterable[Member], version: Version = "v2") -> bytes:
 
 
 def read_nodelist(path: Path) -> Parsed:
-    """Read a file that is to replace the list. Raises safe_xml.Unreadable, also where it names no member."""
+    """Read a node-list document, to import it. Raises safe_xml.Unreadable, also if there is no valid member in it."""
     parsed = parse_nodelist(path.read_bytes())
     if not parsed.entries:
         unread = "".join(f"; {problem}" for problem in parsed.problems[:SHOWN])
@@ -75,11 +78,11 @@ def read_nodelist(path: Path) -> Parsed:
 
 
 def put_dates(parsed: Parsed, member_id: str, dates: Dates) -> bool:
-    """Give a member these dates; None leaves a date as it is. False: nothing was changed."""
+    """Change a member's harvest dates in a parsed document; None leaves a date. Returns False if nothing changed."""
     node, member = parsed.entries[member_id]
     old, times = Dates.of(member), node.find("synchronization")
     new = dates.or_else(old)
-    if new == old or times is None:  # without a schedule there is no place for dates either
+    if new == old or times is None:  # without an element `synchronization` there is no place for dates
         return False
     for tag, before, after in zip(("lastHarvested", "lastCompleteHarvest"), old, new, strict=True):
         if after is not None and after != before:
@@ -89,9 +92,9 @@ def put_dates(parsed: Parsed, member_id: str, dates: Dates) -> bool:
 
 
 def put_member(parsed: Parsed, member_id: str, member: Member | None) -> bool:
-    """Replace this member's entry, or add one at the end; None removes it. False: nothing was changed.
+    """Replace or append a member's entry in a parsed document; None removes it. Returns False if nothing changed.
 
-    Parts of an entry that we do not know stay in it. New dates leave the rest of the entry as it is written.
+    Elements that this program does not know stay in the entry. If only dates change, the rest stays as it is written.
     """
     node, old = parsed.entries.get(member_id, (None, None))
     if old is not None and member is not None and Dates().put_on(old) == Dates().put_on(member):
@@ -106,7 +109,7 @@ def put_member(parsed: Parsed, member_id: str, member: Member | None) -> bool:
 
 
 def _put(root: etree._Element, old: etree._Element | None, new: etree._Element) -> tuple[etree._Element, Member]:
-    """Put a member's new element into the place of its old one, or at the end of the list."""
+    """Replace the element `old` of a member by `new`, which gets its unknown parts; None: append `new` to the list."""
     new.tail = "\n"
     if old is None:
         root.append(new)
@@ -119,10 +122,10 @@ def _put(root: etree._Element, old: etree._Element | None, new: etree._Element) 
 
 
 def _place(times: etree._Element, tag: str) -> etree._Element:
-    """The element, in the place that the schema asks for: schedule, lastHarvested, lastCompleteHarvest."""
+    """Find or make the element `tag` for a date in `times`, in the schema's order: schedule, lastHarvested, …"""
     child = times.find(tag)
     if child is not None:
-        del child[:]  # a comment in it would part the new text
+        del child[:]  # removes comments, which would divide the new text
         return child
     new = etree.Element(tag)
     later = times.find("lastCompleteHarvest")

@@ -1,12 +1,11 @@
-"""The permanent store in a node-list document, of version 1 or 2. Every member in it counts as approved.
+"""The permanent store of the nodelist in an XML file, a node-list document of v1 or v2. All its members are approved.
 
-* A process changes the file under a lock beside it, and leaves the parts that it does not know as they are.
-* It changes a member only if the member still is as the writer read it. So no edit of an operator is overwritten.
-* A file that cannot be read, say because it is half copied, is never overwritten.
+* A process changes the file under a lock (a second file beside it), and leaves unknown parts as they are.
+* It changes a member only if the member has not changed since the writer read it. So no edit of an operator is lost.
+* A file that cannot be read, say because it is half copied, is never overwritten, except by an import.
 """
 
 import fcntl
-import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,15 +27,13 @@ from tasks.nodelist.stores import (
 )
 from tasks.nodelist.xml_format import Parsed, parse_nodelist, put_dates, put_member, read_nodelist, serialized
 
-logger = logging.getLogger(__name__)
-
 
 class NodelistUnreadable(NodelistStoreAway):
-    """The file is missing, or it is no node list."""
+    """Raised where the file of the nodelist is missing, or is not a node-list document."""
 
 
 class XmlStore:
-    """The document cannot say that a member is not approved: a suspended member stays in it as it is."""
+    """Keeps the members in a file. It has no place for the approval: a suspended member stays in the file as it is."""
 
     keeps_approval, at_once = False, 1000
 
@@ -44,10 +41,9 @@ class XmlStore:
         self.path = path.resolve()
         self.name = str(self.path)
         self._last: tuple[bytes, Parsed] | None = None
-        self._warned: set[str] = set()
 
     def identity(self) -> str:
-        """It lies in the file of the lock, which stays where the document is replaced."""
+        """A random id in the lock file, made by the first call: that file stays when the document is replaced."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked() as lock:
@@ -65,13 +61,13 @@ class XmlStore:
     def read_one(self, member_id: str) -> State | None:
         members = self.read()
         if member_id in members.bad:
-            raise NodelistStoreRefused(f"{self.name}: its entry cannot be understood")
+            raise NodelistStoreRefused(f"{self.name}: the entry of {member_id} cannot be understood")
         return members.states.get(member_id)
 
     def write(self, writes: Mapping[str, Write]) -> dict[str, WriteOutcome]:
         try:
             with self._locked():
-                parsed, self._last = self._parsed(), None  # until the file is written, `parsed` is ahead of it
+                parsed, self._last = self._parsed(), None  # no cache: `parsed` is changed before the file is written
                 as_read = {name: write for name, write in writes.items() if _is_as_read(parsed, name, write)}
                 wanted = {name: write.wanted.member if write.wanted else None for name, write in as_read.items()}
                 changes = [put_member(parsed, name, member) for name, member in wanted.items()]
@@ -84,7 +80,10 @@ class XmlStore:
         return {name: _state(parsed, name) if name in as_read else Outdated(name) for name in writes}
 
     def replacement(self, path: Path) -> None:
-        """Replace the document by this one. Dates that it does not name stay. Raises safe_xml.Unreadable."""
+        """Replace the file by the document at `path`, with the old harvest dates where that has none.
+
+        Raises safe_xml.Unreadable for the document.
+        """
         parsed = read_nodelist(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked():
@@ -96,7 +95,7 @@ class XmlStore:
             replace(self.path, serialized(parsed.root))
 
     def _parsed(self) -> Parsed:
-        """Raises NodelistUnreadable."""
+        """Parse the file, or return the last result if the file is the same. Raises NodelistUnreadable."""
         try:
             body = self.path.read_bytes()
             if self._last is None or self._last[0] != body:
@@ -106,10 +105,6 @@ class XmlStore:
             raise NodelistUnreadable(
                 f"{self.name}: no node list can be read there: {why}. To give one: {give}"
             ) from error
-        for problem in self._last[1].problems:
-            if problem not in self._warned:
-                self._warned.add(problem)
-                logger.warning("nodelist %s: %s; left out", self.name, problem)
         return self._last[1]
 
     @contextmanager

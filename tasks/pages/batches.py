@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack
 
-from coordinator import InvalidJob
-from coordinator.extending import Act, Asked, Field, Page, Pages, Reading, Tab, View
-from tasks.batches import Item, ItemConditions, ItemEvent
+from coordinator.extending import Page, Pages, Query, Tab, View
+from tasks.batches import ItemConditions
 from tasks.batches.items import newest
-from tasks.components import look
+from tasks.components import look, readings
 from tasks.components.registry import Registry
 
 ROWS = 50
 KINDS = 40  # columns of the grid
-OUTCOMES = ("succeeded", "failed", "none")
-PRIORITY = Field("priority", "Priority", hint="1 goes first, 9 last; empty = none")
-_FILTER = ("event", "outcome", "type")
 
 
 def pages(here: Registry) -> Pages:
@@ -30,49 +24,26 @@ def pages(here: Registry) -> Pages:
         "/components": partial(_components, here),
         "/component": partial(_component, here),
     }
-    readings = {
-        "items": Reading(list[Item], partial(_found, here), (*_FILTER, "after")),
-        "item": Reading(Item, lambda asked: here.items.item(asked.text("id")), ("id",)),
-        "events": Reading(list[ItemEvent], lambda asked: here.items.events(asked.text("id")), ("id",)),
-        "components": Reading(
-            list[look.ComponentCondition], lambda _: [look.condition(here, component) for component in here.all()]
-        ),
-    }
-    return Pages(tabs, views, _acts(here), Path(__file__).parent / "templates", readings)
+    templates = Path(__file__).parent / "templates"
+    return Pages(tabs, views, templates, readings.bound_verbs(here), readings.bound_readings(here))
 
 
-def _found(here: Registry, asked: Asked) -> object:
-    return here.items.query(_wanted(asked), asked.text("after") or None, ROWS).items
-
-
-def _items(here: Registry, asked: Asked) -> Page:
+def _items(here: Registry, query: Query) -> Page:
     kinds = _in_order(here, here.items.kinds())[:KINDS]
-    page = here.items.query(_wanted(asked), asked.text("after") or None, ROWS)
+    page = here.items.query(_wanted(query), query.text("after") or None, ROWS)
     profiles = here.items.profiles([item.id for item in page.items])
     values = {
         "rows": [(item, profiles[item.id].events) for item in page.items if item.id in profiles],
         "kinds": kinds,
-        "outcomes": OUTCOMES,
+        "outcomes": readings.OUTCOMES,
         "more": page.next,
         "broken": page.broken,
     }
     return Page("items.html", "Items", values)
 
 
-def _wanted(asked: Asked) -> ItemConditions:
-    """The filter: an event, and what became of it; a type of items."""
-    kind, outcome, type_ = asked.text("event"), asked.text("outcome") or OUTCOMES[0], asked.text("type")
-    if outcome not in OUTCOMES:
-        raise InvalidJob(f"outcome is one of {', '.join(OUTCOMES)}, not {outcome:.40}")
-    types = [type_] if type_ else []
-    if not kind:
-        return ItemConditions(types=types)
-    return ItemConditions(
-        past=[kind] * (outcome == "succeeded"),
-        past_failed=[kind] * (outcome == "failed"),
-        future=[kind] * (outcome == "none"),
-        types=types,
-    )
+def _wanted(query: Query) -> ItemConditions:
+    return readings.wanted(query.text("event"), query.text("outcome"), query.text("type"))
 
 
 def _in_order(here: Registry, kinds: set[str]) -> list[str]:
@@ -86,8 +57,8 @@ def _in_order(here: Registry, kinds: set[str]) -> list[str]:
     return placed
 
 
-def _item(here: Registry, asked: Asked) -> Page:
-    name = asked.text("id")
+def _item(here: Registry, query: Query) -> Page:
+    name = query.text("id")
     item, events = here.items.item(name), here.items.events(name, history=True)
     values = {
         "item": item,
@@ -102,55 +73,15 @@ def _item(here: Registry, asked: Asked) -> Page:
     return Page("item.html", f"Item {name}", values)
 
 
-def _components(here: Registry, _: Asked) -> Page:
+def _components(here: Registry, _: Query) -> Page:
     return Page("components.html", "Components", {"rows": [look.condition(here, one) for one in here.all()]})
 
 
-def _component(here: Registry, asked: Asked) -> Page:
-    component = here[asked.text("name")]
+def _component(here: Registry, query: Query) -> Page:
+    component = here[query.text("name")]
     values = {
         "component": component,
         "condition": look.condition(here, component),
         "working": look.working(here, component),
     }
     return Page("component.html", f"Component {component.name}", values)
-
-
-def _acts(here: Registry) -> dict[str, Act]:
-    def act(title: str, words: str, do: Callable[[Registry, Asked], str], **more: Unpack[_More]) -> Act:
-        return Act(title, ("id", "event"), f"{{id}} {words}", partial(do, here), "/item", **more)
-
-    restarts = "begins again at its first failure, or at the event that you name: these events are removed"
-    return {
-        "item-restart": act("Restart", restarts, _restart, plan=partial(_plan, here), grave=True),
-        "item-stop": act("Stop", "is stopped: no component begins work on it", _stop),
-        "item-priority": act("Priority", "and its waiting jobs get another place", _prioritise, fields=(PRIORITY,)),
-    }
-
-
-class _More(TypedDict, total=False):
-    plan: Callable[[Asked], list[str]]
-    fields: tuple[Field, ...]
-    grave: bool
-
-
-def _restart(here: Registry, asked: Asked) -> str:
-    removed = look.restart(here, asked.text("id"), asked.text("event") or None, **asked.acting())
-    return f"{', '.join(event.type for event in removed)} removed: the components work again."
-
-
-def _plan(here: Registry, asked: Asked) -> list[str]:
-    hit = look.restart(here, asked.text("id"), asked.text("event") or None, dry_run=True)
-    removed = [f"{event.type} of {event.agent} is removed, and made again" for event in hit]
-    return [*removed, look.starts(here, asked.text("id"), hit)]
-
-
-def _stop(here: Registry, asked: Asked) -> str:
-    cancelled = look.stop(here, asked.text("id"), **asked.acting())
-    return f"{asked.text('id')} is stopped; {cancelled} waiting jobs were cancelled."
-
-
-def _prioritise(here: Registry, asked: Asked) -> str:
-    priority = asked.number("priority", 0, 1, 9) if asked.text("priority") else None
-    moved = look.prioritise(here, asked.text("id"), priority, **asked.acting())
-    return f"The priority is {priority or 'none'}; {moved} waiting jobs were moved."

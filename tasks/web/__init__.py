@@ -1,4 +1,4 @@
-"""HTTP for members: the part of DataONE's REST API of a coordinating node that they need."""
+"""The HTTP API for members: the part of a DataONE coordinating node's REST API that member nodes need."""
 
 from tasks.web.app import MembersApp
 from tasks.web.caller import Callers

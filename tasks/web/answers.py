@@ -1,4 +1,4 @@
-"""Answers in DataONE's XML, and errors as its clients know them."""
+"""Builds the answers of the members' HTTP API: DataONE's XML, and DataONE's error documents."""
 
 import re
 
@@ -14,7 +14,10 @@ _SECONDS, _PART = re.compile(r"[0-5]?\d"), re.compile(r"[?*\d/#,\-a-zA-Z]+")
 
 
 class DataoneError(Exception):
-    """A request that is not granted: the name of DataONE's error, and a sentence for people of the member."""
+    """Refuses a request. `name`: DataONE's name of the error. `description`: a sentence for the member's operators.
+
+    `retry_after`: seconds, for the header Retry-After; 0: no header.
+    """
 
     def __init__(self, status: int, name: str, description: str, retry_after: int = 0) -> None:
         super().__init__(description)
@@ -28,9 +31,9 @@ class DataoneError(Exception):
 
 
 def valid(member: Member) -> Member:
-    """The member as DataONE's schema can say it: one entry that breaks the rules would spoil the list for its readers.
+    """A copy of the member that DataONE's schema allows, since one invalid entry would spoil the list for its readers.
 
-    The dates stand beside a schedule, whose seconds are one number; somebody can always be asked.
+    Without a schedule that the schema allows, the copy has neither schedule nor dates. It always has a contact.
     """
     if (
         not (times := member.schedule)
@@ -43,7 +46,7 @@ def valid(member: Member) -> Member:
 
 
 def identifier(pid: str) -> bytes:
-    """The answer to a request for an object. Raises DataoneError for a pid that XML has no way to write."""
+    """The XML that answers a request to sync an object. Raises DataoneError for a pid that XML cannot represent."""
     element = etree.Element(f"{{{NAMESPACES['v1']}}}identifier", nsmap={"d1": NAMESPACES["v1"]})
     try:
         element.text = pid

@@ -1,13 +1,13 @@
-"""The members' door, an ASGI app: of a DataONE coordinating node's REST API, the part that member nodes need.
+"""The HTTP API for members, an ASGI app: the part of a DataONE coordinating node's REST API that member nodes need.
 
-    GET  /cn/v2/monitor/ping, /cn/v2/node, /cn/v2/node/{id}   anybody: the approved members
-    POST /cn/v2/synchronize          (multipart, pid)         a member: harvest this object of mine now
-    POST /cn/v2/synchronize/{pid}    (urlencoded, pid)        the same, as GMN asks
-    HEAD /cn/v2/object/{pid}                                  a member: is this object of mine in the catalog?
+    GET  /cn/v2/monitor/ping, /cn/v2/node, /cn/v2/node/{id}   for anybody: is it up? The approved members; one of them
+    POST /cn/v2/synchronize          (multipart, pid)         for a member: sync this object of mine now
+    POST /cn/v2/synchronize/{pid}    (urlencoded, pid)        the same, in the form that DataONE's member node GMN sends
+    HEAD /cn/v2/object/{pid}                                  for a member: is this object of mine in the catalog?
 
-A member's request is checked in this order: the size that it announces, who asks, how often, whether it may be
-synchronized, and at last its body. It becomes the same message as everybody's (tasks/requests.py), for the member that
-asked: no part of the request can name another.
+A member's request is checked in this order: the announced size, which member sends it, the number of its requests in a
+minute, whether the member may be synchronized, and at last the body. A sync becomes the same message as any other
+request (tasks/requests.py), for the member that sent it: no part of the request can name another member.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ from tasks.web.caller import Callers
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LONGEST = 64 * 1024  # bytes of a body
-PATIENCE = 10.0  # seconds for a body, and for the work on a request
+LONGEST = 64 * 1024  # most bytes of a request's body
+PATIENCE = 10.0  # most seconds to receive a body, and to do the work for a request
 THREADS = 8
-MINUTE, LATER = 60, 10
+MINUTE, LATER = 60, 10  # seconds: in which requests are counted, and after which to retry where a server is away
 AWAY = (
     CoordinatorError,
     OperationalError,
@@ -55,7 +55,7 @@ AWAY = (
     NodelistStoreAway,
     NodelistUnreadable,
     ClientDisconnect,
-    OSError,  # a TimeoutError, too
+    OSError,  # includes TimeoutError
 )
 
 
@@ -67,7 +67,7 @@ class MembersApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise RuntimeError(f"members have no {scope['type']}")
+            raise RuntimeError(f"the members' API serves http, not {scope['type']}")
         try:
             answer = await self._answer(Request(scope, receive))
         except DataoneError as refused:
@@ -110,7 +110,7 @@ class MembersApp:
         return Response(answer, media_type=XML)
 
     def _admit(self, request: Request) -> str:
-        """The member that asks, and may be synchronized. Raises DataoneError."""
+        """The id of the member that sends the request. Raises DataoneError where that member cannot be synchronized."""
         nodelist = service().nodelist
         listed = nodelist.listed()
         member_id = self._callers.caller(request, listed, nodelist.tokens())
@@ -135,7 +135,10 @@ class MembersApp:
 
 
 def _path(scope: Scope) -> list[str]:
-    """The segments behind /cn/v2 or /v2, decoded: a pid in a path may have a slash of its own. Raises DataoneError."""
+    """The segments of the path after /cn/v2 or /v2, each decoded after the split, since a pid may contain a slash.
+
+    Raises DataoneError for another path.
+    """
     path = scope["raw_path"].decode("ascii", "replace").removeprefix(scope.get("root_path", ""))
     behind, version, rest = path.partition("/v2/")
     if behind not in ("", "/cn") or not version:
@@ -156,13 +159,13 @@ def _node(member_id: str) -> bytes:
 
 
 def _count(member_id: str) -> None:
-    """Count a request of the member in its minute. Raises DataoneError for too many."""
+    """Count a member's request in Redis. Raises DataoneError for more than TASKS_MEMBER_RATE requests in a minute."""
     store, most = coordinator.store, service().settings.member_rate
     key = store.key("asked-by", member_id)
     steps = (("SET", key, 0, "EX", MINUTE, "NX"), ("INCR", key), ("TTL", key))
     _, count, left = store.read_many(steps, atomic=True)
     if count > most:
-        raise DataoneError(429, "ServiceFailure", f"a member may ask {most} times in a minute", max(1, left))
+        raise DataoneError(429, "ServiceFailure", f"a member may make {most} requests in a minute", max(1, left))
 
 
 def _too_large() -> DataoneError:
@@ -180,7 +183,10 @@ async def _body(request: Request) -> bytes:
 
 
 def _pid(body: bytes, kind: str, pids: list[str]) -> str:
-    """The pid of a form; where the path names one, too, they are the same. Raises DataoneError."""
+    """The pid in a request. Raises DataoneError if there is none, or if body and path name different pids.
+
+    `kind`: the content type of the body. `pids`: the pid in the path, or empty.
+    """
     try:
         named = {*pids, *_values(body, kind)}
     except ValueError as error:
@@ -191,7 +197,7 @@ def _pid(body: bytes, kind: str, pids: list[str]) -> str:
 
 
 def _values(body: bytes, kind: str) -> list[str]:
-    """The values of the form's fields `pid`. Raises ValueError for what is not UTF-8."""
+    """The values of all fields `pid` in a form. `kind`: the content type. Raises ValueError for other than UTF-8."""
     if kind.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
         fields = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=10)
         return [value for name, value in fields if name == "pid"]
@@ -203,11 +209,11 @@ def _values(body: bytes, kind: str) -> list[str]:
 
 
 def _ask(member_id: str, pid: str) -> None:
-    """Ask for the object, which the member holds, or nobody. Raises DataoneError."""
-    here = service()
+    """Publish a request to sync the object of a member. Raises DataoneError if only other members have the object."""
+    current = service()
     if not storable(member_id, pid):
         raise DataoneError(400, "InvalidRequest", "the federation has no such identifiers")
-    held = holders(here.catalog, pid, here.nodelist.listed())
+    held = holders(current.catalog, pid, current.nodelist.listed())
     if held and member_id not in held:
         raise DataoneError(401, "NotAuthorized", "another member holds this object")
     requests.refresh(member_id, pid, "the member asked over HTTP")

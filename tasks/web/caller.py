@@ -1,7 +1,7 @@
-"""Finds the member that makes a request: by its token, or by the subject of its certificate.
+"""Finds the member that sends a request: by its token, or by the subject of its TLS client certificate.
 
-The server that ended TLS says the subject: this process itself (tasks/web/server.py), or a proxy in a header. Another
-address that sends the header is nobody.
+The subject comes from the server that terminates TLS: from this process (tasks/web/server.py), or from a proxy, in a
+header. The header is ignored if it comes from an address that is not one of the proxies.
 """
 
 import hashlib
@@ -15,19 +15,22 @@ from tasks.nodelist.stores import Listed
 from tasks.web.answers import DataoneError
 
 SUBJECT = "subject"
-"""The name in the state of an ASGI scope under which the server gives the subject of a certificate that it checked."""
+"""The key in the `state` of an ASGI scope under which the server puts the subject of a verified client certificate."""
 
 
 class Callers:
-    """`proxies`: the addresses of proxies that end TLS and say the subject, in the text of RFC 2253, in `header`; or of
-    their networks. A name is no address.
+    """Finds the members that send requests. `header`: the header in which a proxy that terminates TLS sends the
+    subject, as text of RFC 2253; empty: this server terminates TLS. `proxies`: such proxies' IP addresses or networks.
     """
 
     def __init__(self, header: str = "", proxies: Iterable[str] = ()) -> None:
         self._header, self._proxies = header, [ip_network(address) for address in proxies]
 
     def caller(self, request: Request, listed: Mapping[str, Listed], tokens: Mapping[str, str]) -> str:
-        """The id of the member. Raises DataoneError. `tokens`: the members by the SHA-256 of their tokens."""
+        """The id of the member that sends a request. `tokens`: ids of members by the SHA-256 of their tokens.
+
+        Raises DataoneError where neither a token nor a certificate names exactly one member.
+        """
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             member_id = tokens.get(hashlib.sha256(token.strip().encode()).hexdigest())
@@ -46,7 +49,7 @@ class Callers:
         return named[0]
 
     def _subject(self, request: Request) -> Subject:
-        """Empty where nobody whom we believe says one."""
+        """The subject of the client certificate; empty: there is none, or its source is not trusted."""
         if not self._header:
             known: Subject = request.scope.get("state", {}).get(SUBJECT, ())
             return known

@@ -1,4 +1,4 @@
-"""Serves the members' door with uvicorn, which ends TLS here and asks for client certificates."""
+"""Serves the members' HTTP API with uvicorn, which terminates TLS and may request client certificates."""
 
 import ssl
 from asyncio import Transport
@@ -13,7 +13,7 @@ from tasks.web.caller import SUBJECT
 
 
 class NamedPeer(Prompt):
-    """Gives the app the subject of the client's certificate, which the handshake has checked."""
+    """uvicorn's HTTP protocol, which also passes the subject of the verified client certificate to the app."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         tls = transport.get_extra_info("ssl_object")
@@ -25,7 +25,10 @@ class NamedPeer(Prompt):
 def config(
     app: MembersApp, address: str, port: int, certificate: Path | None, key: Path | None, authorities: Path | None
 ) -> uvicorn.Config:
-    """`certificate`, `key`: of this server. `authorities`: those that may vouch for members' certificates."""
+    """The configuration of uvicorn. `certificate`, `key`: PEM files of this server; None: no TLS.
+
+    `authorities`: PEM file of the authorities that sign members' client certificates; None: request no certificate.
+    """
     return uvicorn.Config(
         app, host=address, port=port, http=NamedPeer, lifespan="off", log_level="warning", proxy_headers=False,
         server_header=False, timeout_graceful_shutdown=1, limit_concurrency=400, ssl_certfile=certificate,

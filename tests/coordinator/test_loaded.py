@@ -15,13 +15,14 @@ ROOT = Path(__file__).parents[2]
 # redis-py loads its `asyncio` by itself; pydantic reads the settings.
 NOT_OF_A_NAME = ("celery", "kombu", "redis", "pydantic", "click", "psutil", "asyncio", "multiprocessing")
 NOT_OF_A_PLAIN_CLIENT = (
-    "celery", "kombu.connection", "kombu.entity", "kombu.pools", "click", "coordinator.diagnosis", "coordinator.runner",
-    "coordinator.keyed_task", "coordinator.scheduler", "coordinator.threads", "coordinator.warden",
-    "coordinator.worker",
+    "celery", "kombu.connection", "kombu.entity", "kombu.pools", "click", "coordinator.ops.diagnosis",
+    "coordinator.scheduler", "coordinator.core.keyed_task", "coordinator.core.runner", "coordinator.core.threads",
+    "coordinator.core.supervisor", "coordinator.core.maintenance", "coordinator.core.worker",
 )  # fmt: skip
 NOT_OF_AN_APP = (
-    "celery.worker", "celery.apps", "celery.beat", "celery.bin", "coordinator.diagnosis", "coordinator.runner",
-    "coordinator.scheduler", "coordinator.warden", "coordinator.worker.bootstep",
+    "celery.worker", "celery.apps", "celery.beat", "celery.bin", "coordinator.ops.diagnosis", "coordinator.scheduler",
+    "coordinator.core.runner", "coordinator.core.supervisor", "coordinator.core.maintenance",
+    "coordinator.core.worker.bootstep",
 )  # fmt: skip
 
 APP = """
@@ -79,8 +80,8 @@ def test_a_client_with_an_app_loads_no_worker_and_no_beat(coordinator: Coordinat
     assert not among(found - loaded("import celery; celery.Celery()"), NOT_OF_AN_APP)
 
 
-def test_the_clock_loads_no_celery_and_no_pydantic() -> None:
-    assert not among(loaded("import coordinator.warden.clock.__main__"), ("celery", "pydantic"))
+def test_the_supervisor_loads_no_celery_and_no_pydantic() -> None:
+    assert not among(loaded("import coordinator.core.supervisor.__main__"), ("celery", "pydantic"))
 
 
 def test_the_front_door_hands_on_each_public_name_and_no_other() -> None:

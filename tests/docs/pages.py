@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import django
 import pytest
 import sqlalchemy
 from celery import Celery, _state, shared_task
 from celery.contrib.django.task import DjangoTask
-from django.conf import settings
+from django.conf import settings as django_settings
 from django.db import connection, transaction
 from kombu import pools
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -19,13 +18,18 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from coordinator import Coordinator
 from coordinator.testing.inline import InlineJobs
 from generate.repository_pages import BESIDE
+from tests.harness import djangos
 from tests.harness.redis import RedisServer
 from tests.harness.snippets import ROOT
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 REST = [ROOT / name for name in BESIDE if name.endswith(".md")]
 # These pages have tests of their own.
-ELSEWHERE = {"docs/tutorial.md": "tests/fleet/test_tutorial.py", "docs/moving.md": "tests/test_moving_page.py"}
+ELSEWHERE = {
+    "docs/django.md": "tests/coordinator/django/test_page.py",
+    "docs/moving.md": "tests/test_moving_page.py",
+    "docs/tutorial.md": "tests/fleet/test_tutorial.py",
+}
 LANGUAGES = {"python", "console", "toml", "sh"}
 # A block for another program, and the test that gives it to that.
 OTHERS = {"acl": "tests/fleet/test_users.py"}
@@ -67,7 +71,7 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
             if "store" in vars(getattr(each, "coordinator", each)):
                 each.coordinator.store.close()
             each.close()
-        if settings.configured:
+        if django_settings.configured:
             connection.close()
         pools.reset()
         _state._on_app_finalizers, _state._tls.current_app = before, current
@@ -77,9 +81,7 @@ def names_of(page: str, server: RedisServer) -> Iterator[Names]:
 
 def _transactions() -> Names:
     """A database of Django and one of SQLAlchemy, and an order that both can save."""
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
-        django.setup()
+    djangos.set_up()
 
     class Base(DeclarativeBase): ...
 
@@ -94,4 +96,7 @@ def _transactions() -> Names:
     return {"transaction": transaction, "Session": Session, "engine": engine, "order": Order(id=42)}
 
 
-EXTRA: dict[str, Callable[[], Names]] = {"docs/keyed-tasks.md": _transactions}
+EXTRA: dict[str, Callable[[], Names]] = {
+    "docs/keyed-tasks.md": _transactions,
+    "docs/howto/after-commit.md": lambda: djangos.set_up() or {},
+}

@@ -134,11 +134,12 @@ def test_messages_that_a_page_pushes_are_taken(redis_server: RedisServer) -> Non
 
 def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> None:
     """A new command that wants no reason stands in this list."""
-    look = "actions, catalog, components, doctor, grabs, grabs show, items, items orphans, items show, job, jobs, lane"
-    look += ", events, lanes, libraries, metrics"
+    look = "actions, catalog, components, doctor, event, event show, grabs, grabs show, items, items orphans"
+    look += ", items show, job, jobs, lane"
+    look += ", events, lanes, libraries, metrics, quotas, quotas show, quotas weights, tenants"
     look += ", members, members check, nodelist, nodelist export, nodelist history, nodelist show, nodelist verify"
     look += ", nodes, nodes show, refused, refused show, schedule, schedule show, settings, sorters, status, wait, why"
-    look += ", dashboard, check"
+    look += ", dashboard, check, check-redis"
     work = "components run, items add, items watch, nodelist refresh, submit, up"
     work += ", members refresh, web"
     clear = "libraries remove, members forget"
@@ -148,7 +149,7 @@ def test_each_command_that_changes_what_is_there_wants_why_and_takes_by() -> Non
         options = "| `--why TEXT` | The reason, for others to read. [required] |", "| `--by TEXT` |"
         has = {option in part for option in options}
         assert len(has) == 1, part
-        wants[" ".join(re.findall(r"[a-z]+(?= |`)", part.partition("**")[0].partition("[")[0]))] = has.pop()
+        wants[" ".join(re.findall(r"[a-z-]+(?= |`)", part.partition("**")[0].partition("[")[0]))] = has.pop()
     assert {name for name, why in wants.items() if not why} == {*f"{look}, {work}, {clear}".split(", ")}
 
 

@@ -1,7 +1,5 @@
 """How the tests use `tests.harness.apps.mishaps`."""
 
-import importlib
-import sys
 from typing import Any
 
 from coordinator import Job
@@ -19,11 +17,7 @@ def start(
 
 
 def tasks_of(fleet: Fleet) -> Any:
-    """The module, imported with this fleet's app."""
-    app, known = fleet.shop.app, sys.modules.pop(MODULE, None)
-    if known and known.app is app:
-        sys.modules[MODULE] = known
-    return importlib.import_module(MODULE)
+    return fleet.tasks(MODULE)
 
 
 def marks(fleet: Fleet, *names: str) -> list[str]:

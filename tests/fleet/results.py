@@ -2,7 +2,7 @@
 
 from celery.result import AsyncResult, ResultSet
 
-from coordinator.jobs.submission import Submission
+from coordinator.core.jobs.submission import Submission
 from tests.harness.fleet import Fleet
 
 

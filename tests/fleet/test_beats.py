@@ -19,8 +19,8 @@ CHANGED = NODES[7]
 
 
 class Beat:
-    def __init__(self, log: Path, environ: dict[str, str]) -> None:
-        argv = ["-m", "celery", "-A", "tests.harness.apps.members", "beat", "--pidfile=", "-l", "INFO"]
+    def __init__(self, log: Path, environ: dict[str, str], app: str = "members") -> None:
+        argv = ["-m", "celery", "-A", f"tests.harness.apps.{app}", "beat", "--pidfile=", "-l", "INFO"]
         argv += ["-S", "coordinator.scheduler.Scheduler"]
         self.log = log
         with log.open("wb") as out:
@@ -104,9 +104,9 @@ def play(beats: Beats, processes: Processes, seconds: int) -> None:
             changed = beats.now()
             processes.write("1/2")
     # Where the one beat that saw the change was killed before it said so, the change counts once its version lapsed.
-    wait_until(lambda: any(is_odd(tick) for tick in beats.ids() if tick.startswith(f"{CHANGED}@")), 30, processes.logs)
+    wait_until(lambda: any(is_odd(tick) for tick in beats.ids() if tick.startswith(f"{CHANGED}@")), what=processes.logs)
     end = beats.now()
-    wait_until(lambda: all(caught_up(beats, node, end) for node in NODES), 30, processes.logs)
+    wait_until(lambda: all(caught_up(beats, node, end) for node in NODES), what=processes.logs)
     assert [beat.process.poll() for beat in pair] == [None, None]
 
     ticks: dict[str, list[str]] = {node: [] for node in NODES}
@@ -122,7 +122,7 @@ def play(beats: Beats, processes: Processes, seconds: int) -> None:
     assert without_gap(odd, 2)
     assert changed is not None
     # It counts from the last confirmation of the version before it.
-    assert changed - timedelta(seconds=2) < instant_of(odd[0]) < changed + timedelta(seconds=20)
+    assert changed - timedelta(seconds=2) < instant_of(odd[0]) < changed + timedelta(seconds=60)
     assert " ERROR" not in processes.logs()
 
 

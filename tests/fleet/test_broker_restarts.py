@@ -57,7 +57,7 @@ def test_a_worker_consumes_again_each_time_its_broker_comes_back(
     consumes("after a restart at once")
     own_redis.kill()
     before = told()
-    wait_until(lambda: told() > before, 20, fleet.logs)
+    wait_until(lambda: told() > before, what=fleet.logs)
     own_redis.start()
     consumes("after a while without a broker")
     for kind in ("normal", "pubsub"):

@@ -9,22 +9,21 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from coordinator.cli.main import cli
-from coordinator.cli.session import Session
+from coordinator.ops.cli.main import cli
+from coordinator.ops.cli.session import Session
 from tasks.batches import Items
-from tasks.components import look
+from tasks.components import look, poll
 from tasks.settings import Settings
 from tests.fleet.shared.components import POLL, deliver
 from tests.harness.fleet import ALONE, Fleet, kill_all
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_for_count, wait_until
 
-QUICK = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.3, "node_ttl": 2}
+QUICK = {"lock_ttl": 5, "sweep": 0.1, "heartbeat": 0.3, "node_ttl": 4}
 
 
 def polled(press: Any) -> str:
-    made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
-    return str(made.id)
+    return str(poll.submit_run(press.components, press.components["Checker"]).id)
 
 
 def checked(items: Items, names: list[str]) -> list[list[str]]:
@@ -41,7 +40,7 @@ def checked(items: Items, names: list[str]) -> list[list[str]]:
 def two(redis_server: RedisServer, prefix: str, tmp_path: Path, database: str) -> Iterator[Fleet]:
     """Nodes whose store is in PostgreSQL."""
     with Fleet(redis_server, prefix, tmp_path, **QUICK) as fleet:
-        fleet.environ |= {"TASKS_DATABASE_URL": database, "TEST_LIMIT": "60"}
+        fleet.environ |= {"TASKS_DATABASE_URL": database}
         for name in ("one", "two"):
             fleet.worker(name, 2, *ALONE, app="press")
         yield fleet
@@ -57,9 +56,9 @@ def test_twenty_instances_on_two_nodes_take_each_of_fifty_items_once(
         press = fleet.app("press")
         names = [f"B{number:02}-RT1" for number in range(50)]
         deliver(press.components.items, *names, does="wait")
-        poll = press.components.signature(POLL, "Swarm")
+        once = press.components.signature(POLL, "Swarm")
         # Each on a lane of its own, as if a timer of each machine started it: they poll at the same time.
-        runs = press.coordinator.submit_many((f"instance/{number}", poll) for number in range(20))
+        runs = press.coordinator.submit_many((f"instance/{number}", once) for number in range(20))
         fleet.begun(*names[:20])
         at_work = look.working(press.components, press.components["Swarm"])
         assert sorted(one.item for one in at_work) == names[:20], "no more and no fewer, and in their order"
@@ -87,7 +86,7 @@ def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhe
     kill_all(next(worker for worker in two.workers if worker.name == dead.node))
     for name in slow:
         two.go(name)
-    wait_until(lambda: Counter(stamp.name for stamp in two.stamps(what="begin"))[dead.item] == 2, 30)
+    wait_until(lambda: Counter(stamp.name for stamp in two.stamps(what="begin"))[dead.item] == 2)
     for name in slow:  # a process that died may have been sent what it waited for
         two.go(name)
     for run in runs:
@@ -98,7 +97,7 @@ def test_each_item_is_worked_on_once_and_those_of_a_node_that_dies_go_on_elsewhe
     twice = {name for name, count in begun.items() if count > 1}
     assert len(begun) == 50
     assert dead.item in twice <= set(slow), "only what died was begun again"
-    wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
+    wait_until(lambda: not press.coordinator.lanes("Checker/"))
     items.engine.dispose()
 
 
@@ -130,11 +129,11 @@ def test_a_result_whose_lease_was_lost_is_kept_as_an_orphan(
         fleet.begun("B1-RT1")
         press.coordinator.release("Checker/B1-RT1", why="it takes too long")
         fleet.go("B1-RT1")
-        wait_until(lambda: items.orphans("B1-RT1"), 20, fleet.logs)
+        wait_until(lambda: items.orphans("B1-RT1"), what=fleet.logs)
         (orphan,) = items.orphans("B1-RT1")
         assert (orphan["component"], orphan["success"]) == ("Checker", True)
         assert [one.type for one in items.events("B1-RT1")] == ["Data_Received"]
-        wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
+        wait_until(lambda: not press.coordinator.lanes("Checker/"))
         monkeypatch.setattr(Session, "app", press.app)
         said = CliRunner().invoke(cli, ["items", "orphans"]).output
         assert said.startswith("B1-RT1: Checked succeeded at ")

@@ -104,7 +104,7 @@ def test_before_two_work_on_an_order_after_one_at_a_time_in_order_and_taken_out_
     patch(project.folder, DIFF)
     project.run("-m", "pytest", "-q", "-p", "no:cacheprovider")
     with project.worker():
-        wait_until(coordinator.nodes, 30)
+        wait_until(coordinator.nodes)
         project.run("-c", CALLS)
     assert list(project.worked().values()) == [APART] * 3
     assert not coordinator.lanes()

@@ -30,7 +30,7 @@ def test_a_rival_takes_wake_ups_and_loses_them_or_brings_each_twice(
     with own_redis.client() as client:
         harming = harm(Waking(own_redis), CHANCE)
         next(harming)
-        wait_until(lambda: client.info("clients")["blocked_clients"], 10)
+        wait_until(lambda: client.info("clients")["blocked_clients"])
         client.rpush("wakes:a:one", "1-1")
         assert not client.exists("wakes:a:one")
         assert next(harming, None) is None

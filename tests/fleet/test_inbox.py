@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from coordinator import UnknownJob
-from coordinator.warden.inbox.deaths import MOST
-from coordinator.warden.inbox.inbox import Inbox
-from tests.coordinator.warden.inbox.senders import (
+from coordinator.inbox.deaths import MOST
+from coordinator.inbox.inbox import Inbox
+from tests.coordinator.inbox.senders import (
     QUEUE,
     broker,
     key,
@@ -22,11 +22,11 @@ from tests.harness.proxy import Proxy
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python
 
-# The errands of a node, as far as they matter here.
+# The maintenance process of a node, as far as it matters here.
 DYING = """
 import os
-from coordinator.warden.inbox import queue
-from coordinator.warden.inbox.inbox import Inbox
+from coordinator.inbox import queue
+from coordinator.inbox.inbox import Inbox
 from tests.harness.apps import shop
 
 def handle(request):
@@ -61,7 +61,7 @@ def dead_letters(fleet: Fleet) -> list[bytes | str]:
 
 
 def processes(worker: Worker) -> set[int]:
-    return {worker.pid, worker.warden().pid, worker.errands().pid, *(child.pid for child in worker.children())}
+    return {worker.pid, worker.supervisor().pid, worker.maintenance().pid, *(child.pid for child in worker.children())}
 
 
 @pytest.mark.broker
@@ -81,7 +81,7 @@ def test_a_request_that_ends_each_process_is_put_aside_and_those_beside_it_are_d
     wait_until(lambda: refused() and fleet.coordinator.lane("inbox/good").length)
     inbox._requests.close()
     (letter,) = map(json.loads, letters_seen)
-    assert "ended, 4 times" in letter["reason"]
+    assert "died while it handled the message, 4 times in a row" in letter["reason"]
     assert "deadly" in letter["original"]
     assert fleet.messages() == 0
 
@@ -96,7 +96,7 @@ def test_work_goes_on_soon_after_every_connection_to_the_broker_swallowed_everyt
     proxy.swallow()
     plain(fleet, {"name": "during", "id": "during"})
     connections = proxy.connections
-    wait_until(lambda: proxy.connections > connections, 30)
+    wait_until(lambda: proxy.connections > connections)
     proxy.heal()
-    wait_until(lambda: "during:*" in runs(fleet), 30, fleet.logs)
+    wait_until(lambda: "during:*" in runs(fleet), what=fleet.logs)
     assert processes(worker) == before

@@ -7,6 +7,7 @@ import yaml
 
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.slapd import DEPLOY
+from tests.harness.stopping import stop
 from tests.harness.waiting import wait_until
 
 MANIFESTS = yaml.safe_load_all((DEPLOY.parent / "kubernetes" / "coordinator.yaml").read_text())
@@ -19,7 +20,7 @@ MANIFESTS = yaml.safe_load_all((DEPLOY.parent / "kubernetes" / "coordinator.yaml
 
 
 def probe(worker: Worker, name: str = "livenessProbe") -> bool:
-    """Run the probe as in a pod, where the only boards are the node's own."""
+    """Run the probe as in a pod, where the only status folders are the node's own."""
     *shell, script = NODE[name]["exec"]["command"]
     script = script.replace("sleep 10", "sleep 2").replace(
         "celery-coordinator-*", f"celery-coordinator-*-{worker.pid}.*"
@@ -35,7 +36,7 @@ def test_a_node_is_alive_while_redis_is_away_and_not_once_its_main_process_hangs
         wait_until(lambda: probe(worker), 60, fleet.logs)  # four must fail in a row
     finally:
         fleet.server.resume()
-    worker.kill(signal.SIGSTOP)
+    stop(worker.process)
     try:
         assert not probe(worker)
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.diagnosis import server
+from coordinator.core.store import server
 from coordinator.scheduler.entry import Entry
 from tests.harness.fleet import Fleet
 from tests.harness.redis import RedisServer
@@ -57,7 +57,7 @@ class Replica(Drill):
         following = ("--replicaof", "127.0.0.1", str(self.store.port))
         self.behind = self.stack.enter_context(RedisServer(self.folder / "replica", *self.options, *following))
         with self.behind.client() as client:
-            wait_until(lambda: client.info("replication")["master_link_status"] == "up", 20)
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up")
             client.replicaof("NO", "ONE")
 
     def restored(self) -> RedisServer:
@@ -104,10 +104,10 @@ def test_fences_go_on_ticks_come_once_and_doctor_tells_of_what_is_lost(
             kept = fleet.coordinator.submit("k", fleet.shop.work.s("kept"))
             fleet.coordinator.wait(kept, timeout=30)
             with beat_of(fleet):
-                wait_until(lambda: len(ticks(fleet)) >= 2, 30, fleet.logs)
+                wait_until(lambda: len(ticks(fleet)) >= 2, what=fleet.logs)
                 drill.copy()
                 copied = ticks(fleet)
-                wait_until(lambda: len(ticks(fleet) - copied) >= 3, 30, fleet.logs)
+                wait_until(lambda: len(ticks(fleet) - copied) >= 3, what=fleet.logs)
             lost = fleet.coordinator.submit("k", fleet.shop.work.s("lost"))
             fleet.coordinator.wait(lost, timeout=30)
             fired = ticks(fleet)
@@ -121,7 +121,7 @@ def test_fences_go_on_ticks_come_once_and_doctor_tells_of_what_is_lost(
             assert coordinator.entries.pause("tick", why="restored")
             assert coordinator.entries.resume("tick", why="restored")
             with beat_of(fleet):
-                wait_until(lambda: len(ticks(fleet) - known) >= 2, 30, fleet.logs)
+                wait_until(lambda: len(ticks(fleet) - known) >= 2, what=fleet.logs)
             again = coordinator.submit("k", fleet.shop.work.s("lost"), job_id=lost.id)
             coordinator.wait(again, timeout=30)
             assert not (ticks(fleet) - known) & fired

@@ -10,7 +10,7 @@ from tests.harness.long import long
 from tests.harness.redis import RedisServer
 
 
-@pytest.mark.timeout(long(120, 600))
+@pytest.mark.timeout(long(300, 600))
 def test_beats_in_trouble_send_no_tick_twice_and_miss_none_while_the_schedule_is_steered(
     redis_server: RedisServer, prefix: str, tmp_path: Path
 ) -> None:

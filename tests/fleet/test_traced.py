@@ -44,7 +44,7 @@ def called(fleet: Fleet) -> dict[str, list[str]]:
 def test_sentry_and_opentelemetry_see_the_job_of_a_keyed_task_as_they_see_a_plain_task(fleet: Fleet) -> None:
     fleet.worker("one", 1, app="traced", fresh=True, TEST_TRACED="1", PYTHONPATH="")
     calls = called(fleet)
-    wait_until(lambda: len(told(fleet, "spans")) >= 10 and len(told(fleet, "sentry")) >= 8, 20, fleet.logs)
+    wait_until(lambda: len(told(fleet, "spans")) >= 10 and len(told(fleet, "sentry")) >= 8, what=fleet.logs)
     spans, events = told(fleet, "spans"), told(fleet, "sentry")
     assert of_otel(spans, calls["keyed"]) == of_otel(spans, calls["plain"])
     assert of_sentry(events, calls["keyed"]) == of_sentry(events, calls["plain"])

@@ -20,7 +20,7 @@ from tests.harness.snippets import ROOT, Snippet, assert_shown, snippets
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, python, start
 
-PROGRAMS = {"coordinator": "coordinator.cli", "celery": "celery"}
+PROGRAMS = {"coordinator": "coordinator", "celery": "celery"}
 
 
 class Reader:
@@ -67,7 +67,7 @@ class Reader:
         with (self.folder / "redis.log").open("wb") as out:
             argv = [find_server(), *options, "--bind", "127.0.0.1"]
             self.redis = subprocess.Popen(argv, cwd=self.folder, stdout=out, stderr=out)
-        wait_until(lambda: "Ready to accept" in (self.folder / "redis.log").read_text(), 20)
+        wait_until(lambda: "Ready to accept" in (self.folder / "redis.log").read_text())
 
     def _work(self, words: list[str]) -> None:
         log = self.folder / f"worker-{len(self.workers)}.log"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from coordinator import StoreRefused
+from coordinator.core.store.library import text_of
 from coordinator.scheduler.entry import Entry
-from coordinator.store.library import text_of
 from tests.coordinator.scheduler.beats import without_gap
 from tests.harness.failover import Load
 from tests.harness.fleet import ROOT, Fleet
@@ -42,7 +42,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("newer")
     shutil.copytree(ROOT / "coordinator", root / "coordinator")
     (root / "tests").symlink_to(ROOT / "tests")
-    record = root / "coordinator" / "store" / "functions" / "rules" / "record.lua"
+    record = root / "coordinator" / "core" / "store" / "functions" / "rules" / "record.lua"
     record.write_text(text_of("record").replace("record.FORMAT = 1", "record.FORMAT = 2"))
     return root
 
@@ -67,11 +67,11 @@ def beat(fleet: Fleet, root: Path) -> Iterator[Path]:
         else:
             process = subprocess.Popen([sys.executable, *argv], stdout=out, stderr=out, cwd=root, env=env)
     try:
-        wait_until(lambda: "beat: Starting" in log.read_text(), 30)
+        wait_until(lambda: "beat: Starting" in log.read_text())
         yield log
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @contextmanager
@@ -85,10 +85,10 @@ def client(fleet: Fleet, root: Path, load: Load) -> Iterator[None]:
 
 
 def end(fleet: Fleet, name: str) -> None:
-    """As a supervisor ends a node."""
+    """As a process manager ends a node."""
     [worker] = [one for one in fleet.workers if one.name == f"{name}@test" and one.process.poll() is None]
     worker.kill(signal.SIGTERM)
-    assert worker.process.wait(30) == 0
+    assert worker.process.wait(60) == 0
 
 
 def ticks(fleet: Fleet) -> list[str]:
@@ -146,22 +146,22 @@ def test_once_records_have_the_next_format_older_processes_wait_and_say_so(fleet
             store._client.set(store.key("format"), 2)  # as the next version does once all nodes can read it
             late = fleet.worker("three", ready=False)
             for said in (old.log, late.log, log):
-                wait_until(lambda said=said: refusal in said.read_text(), 30, fleet.logs)
+                wait_until(lambda said=said: refusal in said.read_text(), what=fleet.logs)
             with pytest.raises(StoreRefused, match=refusal):
                 fleet.coordinator.submit("refused", fleet.shop.work.s("refused"), job_id="refused")
-            argv = ["-m", "coordinator.cli", "-A", f"{fleet.apps}.shop", "status"]
+            argv = ["-m", "coordinator", "-A", f"{fleet.apps}.shop", "status"]
             done = python(argv, ROOT, os.environ | fleet.environ)
             assert done.returncode
             assert refusal in done.stderr
             assert "Traceback" not in done.stderr
             load.goes_on()  # of the newer client, at the newer node
         store._client.set(store.key("format"), 1)
-        wait_until(lambda: "three@test" in fleet.nodes(), 30, fleet.logs)
+        wait_until(lambda: "three@test" in fleet.nodes(), what=fleet.logs)
         load.goes_on()
     found = load.account()
     assert (found.lost, found.at_once, found.overtaken) == ([], 0, [])
     assert found.again <= 2  # an older node's bodies that ended meanwhile, if it waited for longer than a lease
-    assert fleet.coordinator.wait("long", 30).state == "succeeded"
+    assert fleet.coordinator.wait("long", 60).state == "succeeded"
     assert "Traceback" not in late.log.read_text() + log.read_text()
     fired = ticks(fleet)
     assert without_gap(fired, 1), fired

@@ -12,9 +12,9 @@ def test_what_wraps_tracers_and_what_all_tasks_inherit_sees_jobs_and_no_runner(f
     fleet.worker("one", 1, app="watched")
     submit, add = fleet.coordinator.submit, fleet.shop.add
     last = [submit("k", add.s(number, 1)) for number in range(3)][-1]
-    assert fleet.coordinator.wait(last.id, 30).state == "succeeded"
-    assert add.delay(1, 2).get(20) == 3
-    wait_for_count(lambda: len(list(fleet.stamps())), 20, 20, "on_success of the last one is not seen")
+    assert fleet.coordinator.wait(last.id, 60).state == "succeeded"
+    assert add.delay(1, 2).get(timeout=60) == 3
+    wait_for_count(lambda: len(list(fleet.stamps())), 20, what="on_success of the last one is not seen")
     seen = [(stamp.name, stamp.what) for stamp in fleet.stamps()]
     assert {name for name, _ in seen} == {add.name}
     assert [what for _, what in seen] == ["traced", "prerun-False", "before_start", "ran", "on_success"] * 4

@@ -32,10 +32,10 @@ def test_watchers_killed_while_files_arrive_leave_one_order_for_each(coordinator
                 (inbox / f".{name}").rename(
                     inbox / name
                 )  # whole: a writer that pauses between two looks has two orders
-            wait_until(lambda turn=turn: len(sorter.orders(1000)) > turn * 50 + 10, 20)  # type: ignore[misc]
+            wait_until(lambda turn=turn: len(sorter.orders(1000)) > turn * 50 + 10)  # type: ignore[misc]
             ended.append(watches.pop(0))
             ended[-1].kill()
-        wait_until(lambda: len(sorter.orders(1000)) >= len(given), 20)
+        wait_until(lambda: len(sorter.orders(1000)) >= len(given))
     finally:
         for watch in [*ended, *watches]:
             watch.kill()

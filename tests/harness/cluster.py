@@ -52,7 +52,7 @@ class Cluster:
     def after(self, former: RedisServer) -> RedisServer:
         """The new primary, once all other nodes name it."""
         others = [server for server in self.servers if server is not former]
-        wait_until(lambda: all(self._named(one) not in (None, former.port) for one in others), 30)
+        wait_until(lambda: all(self._named(one) not in (None, former.port) for one in others))
         return self.master()
 
     def settle(self) -> None:
@@ -62,7 +62,7 @@ class Cluster:
             with self.master().client() as client:
                 return bool(client.info("replication").get("slave0", {}).get("state") == "online")
 
-        wait_until(settled, 30)
+        wait_until(settled)
 
     def __enter__(self) -> Self:
         with ExitStack() as started:
@@ -75,10 +75,10 @@ class Cluster:
             for client, begin in zip([first, *others[:2]], begins, strict=True):
                 last = min(begin + third, REDIS_CLUSTER_HASH_SLOTS) - 1
                 client.execute_command("CLUSTER ADDSLOTSRANGE", begin, last)
-            wait_until(lambda: self._have_met(first, *others), 20)
-            wait_until(lambda: all(self._named(server) == self.servers[0].port for server in self.servers), 20)
+            wait_until(lambda: self._have_met(first, *others))
+            wait_until(lambda: all(self._named(server) == self.servers[0].port for server in self.servers))
             others[2].execute_command("CLUSTER REPLICATE", first.execute_command("CLUSTER MYID"))
-            wait_until(lambda: all(_is_whole(one) for one in (first, *others)), 20)
+            wait_until(lambda: all(_is_whole(one) for one in (first, *others)))
             self.settle()
             self._started = started.pop_all()
         return self

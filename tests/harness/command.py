@@ -44,7 +44,7 @@ def exported(file: Path) -> dict[str, str]:
 
 def argv_of(*args: str) -> list[str]:
     """The service's command; `-m MODULE …` is a program of its own."""
-    return [sys.executable, *(() if args[:1] == ("-m",) else ("-m", "coordinator.cli", "-A", "tasks")), *args]
+    return [sys.executable, *(() if args[:1] == ("-m",) else ("-m", "coordinator", "-A", "tasks")), *args]
 
 
 def called(folder: Path, own: Mapping[str, str], *args: str) -> Done:
@@ -129,7 +129,7 @@ class Command:
     def err(self) -> str:
         return (self._directory / "err").read_text()
 
-    def says(self, text: str, timeout: float = 40.0) -> None:
+    def says(self, text: str, timeout: float = 60.0) -> None:
         def said() -> bool:
             assert self.process.poll() is None or text in self.out, f"it ended:\n{self.out}\n{self.err}"
             return text in self.out
@@ -153,7 +153,7 @@ class Command:
         """Ask it to end; its exit status."""
         self.family()
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 def gone(pid: int) -> bool:

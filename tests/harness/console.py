@@ -18,9 +18,9 @@ from celery.bin.base import CLIContext
 from celery.bin.celery import celery
 from click.testing import CliRunner
 
-from coordinator.cli.group import Commands
-from coordinator.cli.later import whole
-from coordinator.cli.main import cli
+from coordinator.ops.cli.group import Commands
+from coordinator.ops.cli.later import whole
+from coordinator.ops.cli.main import cli
 from tests.harness.snippets import ROOT
 
 _PLACEHOLDER = re.compile(r"[A-Z…|.]+$")
@@ -59,6 +59,8 @@ def _pip(args: Sequence[str]) -> str:
 
 
 def _python(args: Sequence[str]) -> str:
+    if args[0] == "manage.py":  # of docs/django.md
+        return _parsed(cli, args[2:]) if args[1] == "coordinator" else ""
     if args[0] != "-m":
         return "" if (ROOT / args[0]).exists() else f"no file {args[0]}"
     if not importlib.util.find_spec(args[1]):

@@ -40,7 +40,7 @@ class Ear:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._listens.wait(10)
+        assert self._listens.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

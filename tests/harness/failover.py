@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple, Self
 
 from coordinator import StoreRefused, StoreUnavailable, UnknownJob
+from coordinator.core.jobs.options import SubmitOptions, Uses
 from tests.harness.fleet import Fleet
 from tests.harness.installation import Stamp
 from tests.harness.sentinel import MASTER, Sentinels
@@ -38,13 +39,17 @@ class Account(NamedTuple):
 
 
 class Load(threading.Thread):
-    """Submits jobs `<key>/<number>`, each until Redis acknowledged it; `acknowledged`: when each was."""
+    """Submits jobs `<key>/<number>`, each until Redis acknowledged it; `acknowledged`: when each was.
 
-    def __init__(self, fleet: Fleet, keys: int, pause: float) -> None:
+    `uses`: of each, as submits take it.
+    """
+
+    def __init__(self, fleet: Fleet, keys: int, pause: float, uses: Uses | None = None) -> None:
         super().__init__()
         self._fleet = fleet
         self._keys = keys
         self._pause = pause
+        self._uses: SubmitOptions = {"uses": uses} if uses else {}
         self._over = threading.Event()
         self.acknowledged: dict[str, float] = {}
 
@@ -59,12 +64,12 @@ class Load(threading.Thread):
         task = self._fleet.shop.work.s(name, 0.01)
         while name not in self.acknowledged:
             try:
-                self._fleet.coordinator.submit(f"key/{name.partition('/')[0]}", task, job_id=name)
+                self._fleet.coordinator.submit(f"key/{name.partition('/')[0]}", task, job_id=name, **self._uses)
                 self.acknowledged[name] = time.monotonic()
             except (StoreUnavailable, StoreRefused):
                 time.sleep(0.02)
 
-    def goes_on(self, timeout: float = 30) -> float:
+    def goes_on(self, timeout: float = 60) -> float:
         """Wait until a few more jobs have run; seconds that it took."""
         began, before = time.monotonic(), len(self._fleet.stamps(what="end"))
         wait_until(lambda: len(self._fleet.stamps(what="end")) > before + 5, timeout, self._fleet.logs)

@@ -13,13 +13,16 @@ import psutil
 from tests.harness.installation import Installation
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
+from tests.harness.stopping import wait_until_still
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 ROOT = Path(__file__).parents[2]
-CLOCK = "coordinator.warden.clock"
+SUPERVISOR = "coordinator.core.supervisor"
 # A worker looks for its neighbours for a second; who starts many of them, or again and again, may leave that out.
 ALONE = ("--without-mingle", "--without-gossip", "--without-heartbeat")
+# The answer of one node to the remote control. By itself Celery waits for a second: the whole of it, and no longer.
+ANSWERED: Any = {"reply": True, "timeout": 20, "limit": 1}
 
 
 class Worker:
@@ -32,27 +35,27 @@ class Worker:
     def pid(self) -> int:
         return self.process.pid
 
-    def warden(self) -> psutil.Process:
-        return self.wardens()[0]
+    def supervisor(self) -> psutil.Process:
+        return self.supervisors()[0]
 
-    def wardens(self) -> list[psutil.Process]:
+    def supervisors(self) -> list[psutil.Process]:
         """One, or none while it is started again."""
         return self.family()[0]
 
-    def errands(self) -> psutil.Process:
-        """The clock's own child."""
-        wait_until(lambda: any(clock.children() for clock in self.wardens()), 20)
-        return self.warden().children()[0]
+    def maintenance(self) -> psutil.Process:
+        """The supervisor's own child."""
+        wait_until(lambda: any(supervisor.children() for supervisor in self.supervisors()))
+        return self.supervisor().children()[0]
 
     def children(self) -> list[psutil.Process]:
         """Its pool processes."""
         return self.family()[1]
 
     def family(self) -> tuple[list[psutil.Process], list[psutil.Process]]:
-        """Its clocks and its pool, in one look: each look reads the parents of all processes of the machine."""
+        """Its supervisors and its pool, in one look: each look reads the parents of all processes of the machine."""
         living = [child for child in psutil.Process(self.pid).children() if _lives(child)]
-        clocks = [child for child in living if _is(child, CLOCK)]
-        return clocks, [child for child in living if child not in clocks]
+        supervisors = [child for child in living if _is(child, SUPERVISOR)]
+        return supervisors, [child for child in living if child not in supervisors]
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
@@ -146,7 +149,7 @@ class Fleet(Installation):
         return [node.name for node in self.coordinator.nodes()]
 
     def wakes_of(self, node: str) -> str:
-        """The list from which the node's clock takes its wake-ups."""
+        """The list from which the node's supervisor takes its wake-ups."""
         store = self.coordinator.store
         return store.key("wakes", store.read("HGET", store.key("node", node), "incarnation").decode(), node)
 
@@ -155,8 +158,7 @@ class Fleet(Installation):
         missing = set(names)
         wait_until(
             lambda: not (missing - {stamp.name for stamp in self.stamps(what="begin")}),
-            20,
-            lambda: f"of {sorted(missing)} only {self.stamps()} began\n{self.logs()[-3000:]}",
+            what=lambda: f"of {sorted(missing)} only {self.stamps()} began\n{self.logs()[-3000:]}",
         )
 
     def logs(self) -> str:
@@ -173,13 +175,18 @@ class Fleet(Installation):
 
 
 def kill_all(worker: Worker) -> None:
-    """Itself, its pool, its clock and its errands: at once, so that none of them acts upon another's death."""
+    """Itself, its pool, its supervisor and its maintenance: at once, so that none of them acts upon another's death."""
     with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
         every = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(recursive=True)]
-        for act in (psutil.Process.suspend, psutil.Process.kill):
-            for process in every:
-                with suppress(psutil.NoSuchProcess):  # some end with their parent
-                    act(process)
+        _to_all(every, signal.SIGSTOP)
+        wait_until_still(*(process.pid for process in every))
+        _to_all(every, signal.SIGKILL)
+
+
+def _to_all(processes: list[psutil.Process], number: int) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # some end with their parent
+            process.send_signal(number)
 
 
 def server_seconds(fleet: Fleet) -> float:

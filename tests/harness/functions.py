@@ -1,14 +1,14 @@
-"""The files of both libraries of Redis Functions, read as text: their steps with headers, and who names whom."""
+"""The files of both libraries of Redis Functions, read as text: their steps, and who names whom."""
 
 import re
 from typing import NamedTuple
 
-from coordinator.store import library
+from coordinator.core.store import library
+from tasks.documents import library as documents
 from tasks.documents.library import text_of
 
 _STEP = re.compile(
-    r"^((?:--[^\n]*\n)*)step\.define\('(\w+)', \{([^}]*)\}, function\(([\w, ]*)\)\n(.*?)^end\)$",
-    re.MULTILINE | re.DOTALL,
+    r"^step\.define\('(\w+)', \{([^}]*)\}, function\(([\w,\s]*)\)\n(.*?)^end\)$", re.MULTILINE | re.DOTALL
 )
 
 
@@ -17,18 +17,13 @@ STEPS = (*library.STEPS, "document")
 
 
 class Step(NamedTuple):
-    """A step as its file defines it; `header`: the comment lines directly above it, without their dashes."""
+    """A step as its file defines it; `takes`: the names behind the context."""
 
     file: str
     name: str
-    header: list[str]
     flags: list[str]
-    given: str
+    takes: list[str]
     body: str
-
-    def says(self, what: str) -> str | None:
-        """What stands behind that word at the beginning of a line of the header."""
-        return next((line[len(what) + 1 :] for line in self.header if line.startswith(f"{what} ")), None)
 
 
 def code(text: str) -> str:
@@ -37,11 +32,10 @@ def code(text: str) -> str:
 
 
 def steps_of(file: str) -> list[Step]:
-    found = []
-    for header, name, flags, given, body in _STEP.findall(text_of(file)):
-        lines = [line.removeprefix("--").removeprefix(" ") for line in header.splitlines()]
-        found.append(Step(file, name, lines, re.findall(r"'([\w-]+)'", flags), given, body))
-    return found
+    return [
+        Step(file, name, re.findall(r"'([\w-]+)'", flags), re.findall(r"\w+", takes)[1:], body)
+        for name, flags, takes, body in _STEP.findall(text_of(file))
+    ]
 
 
 def tables_in(text: str) -> set[str]:
@@ -50,4 +44,5 @@ def tables_in(text: str) -> set[str]:
 
 
 ALL = [step for file in STEPS for step in steps_of(file)]
+DECLARED = {step.name: step for step in (*library.DECLARED, *documents.DECLARED)}
 NAMES = {step.name for step in ALL}

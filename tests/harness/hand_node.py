@@ -2,16 +2,18 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-from coordinator.fleet.nodes import About, Nodes
-from coordinator.jobs.options import JobDefaults, SubmitOptions, TaskDefault
-from coordinator.jobs.request import JobRequest, RequestMaker
-from coordinator.jobs.submission import Submission
-from coordinator.lanes.client import LaneClient
-from coordinator.settings import Settings
-from coordinator.store.client import Store
+from coordinator.core.fleet.nodes import About, Nodes
+from coordinator.core.jobs.options import JobDefaults, SubmitOptions, TaskDefault
+from coordinator.core.jobs.request import JobRequest, RequestMaker
+from coordinator.core.jobs.submission import Submission
+from coordinator.core.lanes.client import LaneClient
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
 
+LIFE = 60_000  # ms
 TASKS = ("shop.work", "shop.other")
 
 
@@ -54,9 +56,18 @@ class Puppet:
     def up(
         self, capacity: int = 4, tasks: tuple[str, ...] = TASKS, queue: str = "celery", incarnation: str = "a"
     ) -> bool:
+        """`queue`: several with commas, as Celery's -Q."""
         self.incarnation = incarnation
         about = {"app": "shop", "capacity": capacity, "ordinary": 0, "load": 0}
-        return self.nodes.register(self.name, incarnation, about, ["app shop", f"queue {queue}"], tasks)
+        serves = ["app shop", *(f"queue {one}" for one in queue.split(","))]
+        return self.register(about, serves, tasks)
+
+    def register(self, about: About, serves: Sequence[str], tasks: Sequence[str]) -> bool:
+        """For a minute, or its `ttl`: nobody sends heartbeats for it, and a busy machine takes longer than `node_ttl`
+        for a test.
+        """
+        life, lists = max(LIFE, self.ttl), map(json.dumps, (about, serves, tasks))
+        return bool(self.store.step("node_register", self.name, self.incarnation, life, *lists) == b"registered")
 
     def submit(self, keys: str | list[str], **options: Any) -> Submission:
         return self.lanes.submit(sketch(keys, **options))
@@ -75,6 +86,10 @@ class Puppet:
         taken = self.take(token, runner, bell)
         assert taken, "nothing was ready"
         return taken
+
+    def take_all(self) -> list[Taken]:
+        """All that may run now, each in a runner of its own."""
+        return list(iter(self.take, None))
 
     def finish(
         self,
@@ -97,7 +112,7 @@ class Puppet:
         return self.finish(taken, "parked", detail=json.dumps({"ids": ids, "one": one}))
 
     def lose(self, taken: Taken, how: str = "lost") -> str:
-        return str(self.store.step("job_lose", taken.id, taken.token, how, '"gone"').decode())
+        return str(self.store.step("job_lose", taken.id, taken.token, how, '"gone"', 0).decode())
 
     def renew(self, *taken: Taken) -> list[bool]:
         pairs = [part for one in taken for part in (one.id, one.token)]
@@ -116,7 +131,7 @@ class Puppet:
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Who was lost, which nodes are gone."""
-        _, lost, gone, _, _ = self.store.step("sweep", 0, 2000)
+        _, lost, gone, _, _ = self.store.step("sweep", 0, 2000, "")
         return [one.decode() for one in lost], [one.decode() for one in gone]
 
     def lapse(self, *job_ids: str) -> None:
@@ -126,8 +141,14 @@ class Puppet:
             for key in self.lanes.job(job_id).keys:
                 self.store._client.delete(self.store.key("lock", key))
 
-    def locked_by(self, key: str, *slot: str) -> str | None:
-        return locked_by(self.store, key, *slot)
+    def pass_a_minute(self, job_id: str) -> None:
+        """This job has lacked a quota for more than a minute: once its queue is looked at, units of the job's other
+        quotas are set apart for it.
+        """
+        self.store._client.hset(self.store.key("job", job_id), "lacked", self.store.now() - 61_000)
+
+    def locked_by(self, key: str) -> str | None:
+        return locked_by(self.store, key)
 
     def names(self) -> set[str]:
         """All keys of the installation."""
@@ -146,27 +167,27 @@ def playing(module: Any, queue: str = "celery") -> Puppet:
     """A node of the app of this module (tests/harness/apps), played by hand; it knows all of the app's tasks."""
     puppet, app = Puppet(module.coordinator.store), module.app
     about: About = {"app": app.main, "capacity": 4, "ordinary": 0, "load": 0}
-    puppet.nodes.register("one", "a", about, [f"app {app.main}", f"queue {queue}"], list(app.tasks))
+    puppet.register(about, [f"app {app.main}", f"queue {queue}"], list(app.tasks))
     return puppet
 
 
-def locked_by(store: Store, key: str, *slot: str) -> str | None:
-    """The token that its lock, or this slot of it, names."""
-    held: Any = store._client.get(store.key("slot" if slot else "lock", *slot, key))
+def locked_by(store: Store, key: str) -> str | None:
+    """The token that its lock names."""
+    held: Any = store._client.get(store.key("lock", key))
     return held and str(held.decode().partition(" ")[0])
 
 
 def ready_jobs(store: Store, kind: str = "shop\ncelery") -> list[str]:
     """In no order; and each group that has some stands in its turn, once."""
     client: Any = store._client
-    groups = client.lrange(store.key("ready", kind), 0, -1)
+    groups = client.zrange(store.key("ready", kind), 0, -1)
     there = {name for name in client.scan_iter(store.key("group", "*")) if name.decode().endswith("\n" + kind)}
     assert sorted(store.key("group", f"{group.decode()}\n{kind}").encode() for group in groups) == sorted(there)
     return [job_id.decode() for name in there for job_id in client.zrange(name, 0, -1)]
 
 
 def _taken(given: Any, token: str, runner: str) -> Taken | None:
-    if not given:
+    if not given or len(given) == 2:  # or: ask again in a moment, which a runner does
         return None
     attempt, losses, fence = (int(given[place] or 0) for place in (4, 5, 6))
     return Taken(given[0].decode(), token, runner, attempt, losses, fence)

@@ -42,6 +42,7 @@ class Installation:
         }
         self.configure(**settings)
         self._apps: dict[str, Any] = {}
+        self._further: dict[str, Any] = {}
         self._before: dict[str, str | None] = {}
 
     def configure(self, **settings: Any) -> None:
@@ -70,6 +71,15 @@ class Installation:
                 patch.setenv("COORDINATOR_TIMEOUT", self.environ.get("COORDINATOR_TIMEOUT", "10"))
                 assert self._apps[name].coordinator.settings
         return self._apps[name]
+
+    def tasks(self, module: str) -> Any:
+        """A module with further tasks of the app `shop`, which nodes load with `-I`: imported with this one's app."""
+        app = self.shop.app
+        if module not in self._further:
+            sys.modules.pop(module, None)
+            self._further[module] = importlib.import_module(module)
+            assert self._further[module].app is app
+        return self._further[module]
 
     @property
     def coordinator(self) -> Coordinator:

@@ -1,7 +1,7 @@
 """Which keys of an installation nobody owns: what the harness looks for after each test."""
 
-from coordinator.jobs.record import TERMINAL
-from coordinator.store.client import Store
+from coordinator.core.jobs.record import TERMINAL
+from coordinator.core.store.client import Store
 
 # Of the installation, and of its living nodes.
 _LASTING = (
@@ -30,12 +30,19 @@ _LASTING = (
     "seen:",
     "actions",
     "whereabouts",
+    "began",
+    "shares",
+    "usual",
+    "weight",
+    "quota:",
+    "quotas",
+    "quota-defaults",
 )
 _OPEN = (
     "line",
     "lanes",
-    "limits",
     "paused",
+    "pauses",
     "drained",
     "ready",
     "ready-by-task",
@@ -91,6 +98,27 @@ def _collecting(store: Store, kind: str, sorter: str) -> bool:
     return all(store._client.hget(store.key("job", job_id), "state") == b"collected" for job_id in ids)
 
 
+def _open(store: Store, kind: str, quota: str) -> bool:
+    """A quota has only jobs that are still to be done."""
+    key, client = store.key(kind, quota), store._client
+    members = client.hkeys(key) if kind == "quota-users" else client.zrange(key, 0, -1)
+    ids = [member.decode().rpartition("\n")[2] for member in members]
+    return all((client.hget(store.key("job", one), "state") or b"succeeded").decode() not in TERMINAL for one in ids)
+
+
+def _waited_for(store: Store, kind: str, name: str) -> bool:
+    """What is written of causes is about jobs that wait; an event is listed once it is set, or if one waits for it."""
+    client = store._client
+    if kind == "causes":
+        return client.hget(store.key("job", name), "state") in (b"blocked", b"held")
+    if kind == "events":
+        waited = [event for event, till in client.zrange(store.key("events"), 0, -1, withscores=True) if not till]
+        return all(client.exists(store.key("dependants", f"\1{event.decode()}")) for event in waited)
+    ids = [member.decode() for member in client.zrange(store.key(kind, name), 0, -1)]
+    states = [client.hget(store.key("job", one), "state") for one in ids]
+    return all(state in (b"blocked", b"held", b"parked") for state in states)
+
+
 def _escaped(prefix: str) -> str:
     return prefix.replace("[", "\\[")
 
@@ -102,6 +130,8 @@ def _owned(store: Store, name: str) -> bool:
         return True
     if kind in ("ticks", "runs"):
         return bool(client.exists(store.key("tick", name.partition(":")[2])))
+    if kind == "backfills":
+        return all(client.exists(store.key("tick", one.decode())) for one in client.hkeys(store.prefix + name))
     if kind == "job":
         state, alias = client.hmget(store.prefix + name, "state", "alias")
         return bool(alias) or (state or b"").decode() not in TERMINAL
@@ -113,6 +143,15 @@ def _owned(store: Store, name: str) -> bool:
         ) is not None
     if kind == "equal":
         return bool(client.exists(store.key("job", (client.get(store.prefix + name) or b"").decode())))
+    if kind in ("causes", "dependants", "held-after", "events"):
+        return _waited_for(store, kind, name.partition(":")[2])
+    if kind == "calls":
+        return bool(client.hexists(store.key("job", name.partition(":")[2]), "equal"))
+    if kind in ("quota-users", "quota-kind", "quota-offers"):
+        return _open(store, kind, name.partition(":")[2])
+    if kind == "quota-queue":
+        kinds = client.zrange(store.prefix + name, 0, -1)
+        return all(client.exists(store.key("quota-kind", f"{name.partition(':')[2]}\n{one.decode()}")) for one in kinds)
     if kind in ("collected", "batch", "sorter", "sorters"):
         return _collecting(store, kind, name.partition(":")[2])
     return kind in _OPEN

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from coordinator.diagnosis.cause import Cause
-from coordinator.diagnosis.codes import CODES
-from coordinator.diagnosis.finding import Finding
+from coordinator.core.finding import Finding
+from coordinator.ops.diagnosis.cause import Cause
+from coordinator.ops.diagnosis.codes import CODES
 
 ROOT = Path(__file__).parents[2]
 FINDING = re.compile(
@@ -51,7 +51,7 @@ class Produced:
         def init(one: Any, *args: Any, **fields: Any) -> None:
             made(one, *args, **fields)
             maker: Any = sys._getframe(1)
-            while maker.f_globals["__name__"] == "coordinator.diagnosis.codes":  # it makes them for others
+            while maker.f_globals["__name__"] == "coordinator.ops.diagnosis.codes":  # it makes them for others
                 maker = maker.f_back
             if maker.f_globals["__name__"].startswith(("coordinator.", "tasks.")):
                 self.codes.add(one.code)

@@ -16,6 +16,7 @@ from coordinator.local.redis import find_server
 from tests.harness.ports import free_port
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
+from tests.harness.stopping import stop
 from tests.harness.tls import Certificates
 from tests.harness.waiting import wait_until
 
@@ -98,7 +99,7 @@ class Sentinels:
             named = {self._master_by(sentinel) for sentinel in self._ids}
             return len(named) == 1 and named != {self.port(former)} and self.role(self.master()) == "master"
 
-        wait_until(moved, 30, lambda: f"no failover: {self.logs()[-3000:]}")
+        wait_until(moved, what=lambda: f"no failover: {self.logs()[-3000:]}")
         return self.master()
 
     def give_up(self, master: RedisServer) -> RedisServer:
@@ -107,17 +108,22 @@ class Sentinels:
         return self.after(master)
 
     def settle(self, *away: RedisServer) -> None:
-        """Wait until all servers but these follow the master, so that it may fail without a great loss."""
+        """Wait until all servers but these follow the master and have what it wrote before, so that it may fail without
+        a great loss.
+        """
+        written: dict[RedisServer, int] = {}
 
         def settled() -> bool:
             master = self.master()
+            if master not in written and (wrote := self._written_by(master)) is not None:
+                written[master] = wrote
             replicas = [server for server in self.servers if server not in (*away, master)]
-            return all(self._is_synced(one, master) for one in replicas)
+            return master in written and all(self._is_synced(one, master, written[master]) for one in replicas)
 
-        wait_until(settled, 30, self.logs)
+        wait_until(settled, what=self.logs)
 
     def pause_sentinel(self, number: int) -> None:
-        os.kill(self._processes[number].pid, signal.SIGSTOP)
+        stop(self._processes[number])
 
     def resume_sentinel(self, number: int) -> None:
         os.kill(self._processes[number].pid, signal.SIGCONT)
@@ -131,7 +137,7 @@ class Sentinels:
                 started.enter_context(server)
             for proxy in self.proxies.values():
                 started.enter_context(proxy)
-            wait_until(lambda: all(self._is_synced(one, self.servers[0]) for one in self.servers[1:]), 20)
+            wait_until(lambda: all(self._is_synced(one, self.servers[0]) for one in self.servers[1:]))
             started.callback(self._end)
             # Only now: a connection of anybody may have a free port before long.
             self._ids = {free_port(): uuid.uuid4().hex + "00000000" for _ in range(3)}
@@ -139,7 +145,7 @@ class Sentinels:
                 self._start(number, port)
             for port in self._ids:
                 self._hasten(port)
-            wait_until(lambda: all(self._sees(port) for port in self._ids), 20, self.logs)
+            wait_until(lambda: all(self._sees(port) for port in self._ids), what=self.logs)
             self._started = started.pop_all()
         return self
 
@@ -170,7 +176,7 @@ class Sentinels:
             self._processes.append(subprocess.Popen([find_server(), str(file), "--sentinel"], stdout=out, stderr=out))
 
     def _hasten(self, port: int) -> None:
-        wait_until(lambda: self._told(port, "PING") is not None, 10, self.logs)
+        wait_until(lambda: self._told(port, "PING") is not None, what=self.logs)
         # The usual second between pings is as long as they wait for one: each new master would count as down at first.
         periods = {"ping-period": 200, "ask-period": 200, "publish-period": 300, "info-period": 300}
         self._told(port, "SENTINEL", "DEBUG", *(part for pair in periods.items() for part in pair))
@@ -204,6 +210,16 @@ class Sentinels:
         told = self._told(server.port, "ROLE", which=0)
         return str(told[0]) if isinstance(told, list | tuple) else ""
 
-    def _is_synced(self, server: RedisServer, master: RedisServer) -> bool:
+    def _written_by(self, master: RedisServer) -> int | None:
+        """The offset of its replication; None where it takes itself for a replica."""
+        told = self._told(master.port, "ROLE", which=0)
+        return int(told[1]) if isinstance(told, list | tuple) and told[0] == "master" else None
+
+    def _is_synced(self, server: RedisServer, master: RedisServer, written: int = 0) -> bool:
+        """It follows the master, and has what that had written at this offset."""
         told = self._told(server.port, "ROLE", which=0)
-        return isinstance(told, list | tuple) and (told[0], *told[2:4]) == ("slave", self.port(master), "connected")
+        return (
+            isinstance(told, list | tuple)
+            and (told[0], *told[2:4]) == ("slave", self.port(master), "connected")
+            and int(told[4]) >= written
+        )

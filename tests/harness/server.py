@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.harness.ports import free_port
+from tests.harness.stopping import group, wait_until_still
 from tests.harness.waiting import wait_until
 
 
@@ -23,7 +24,7 @@ class NoServer(Exception):
 class Server(ABC):
     """`process` leads a session of its own, so that its helpers are killed and paused with it."""
 
-    patience = 20.0
+    patience = 60.0
     """Seconds to answer after a start."""
     killed_by = signal.SIGKILL
 
@@ -69,11 +70,13 @@ class Server(ABC):
         """As a power cut of this server alone would."""
         self.send_signal(self.killed_by)
         assert self.process
-        self.process.wait(20)
+        self.process.wait(60)
 
     def pause(self) -> None:
-        """Connections are accepted, and nothing is read."""
+        """Connections are accepted, and nothing is read: on return all its threads stand still."""
         self.send_signal(signal.SIGSTOP)
+        assert self.process
+        wait_until_still(*group(self.process.pid))
 
     def resume(self) -> None:
         self.send_signal(signal.SIGCONT)

@@ -74,7 +74,7 @@ class Standing:
             self.end()
             return
         store = fleet.coordinator.store
-        wait_until(lambda: not leftovers(store), 5.0, lambda: f"keys without an owner: {leftovers(store)}")
+        wait_until(lambda: not leftovers(store), what=lambda: f"keys without an owner: {leftovers(store)}")
 
     def end(self) -> None:
         if self._fleet:
@@ -87,11 +87,11 @@ class Standing:
         fleet.environ |= self._environ
         for name, slots in zip(node.names, node.slots(), strict=True):
             fleet.worker(name, slots, *node.options, app=node.app, pool=node.pool, **self._of_nodes)
-        wait_until(lambda: self._complete(fleet), 20)
+        wait_until(lambda: self._complete(fleet))
         return fleet
 
     def _complete(self, fleet: Fleet) -> bool:
-        """Each node has a clock and all of its pool; a clock that was killed is there again."""
+        """Each node has a supervisor and all of its pool; a supervisor that was killed is there again."""
         parts = [[len(part) for part in worker.family()] for worker in fleet.workers]
         return parts == [[1, slots if self._node.pool == "prefork" else 0] for slots in self._node.slots()]
 

@@ -36,7 +36,7 @@ class Terminal:
 
     def read_all(self) -> None:
         """What was written before the last program left it may be on its way still."""
-        self._listener.join(20)
+        self._listener.join(60)
 
     def resize(self, columns: int, lines: int) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], object], timeout: float = 20.0, what: Callable[[], str] | str = "") -> None:
+def wait_until(condition: Callable[[], object], timeout: float = 60.0, what: Callable[[], str] | str = "") -> None:
     """Until `condition()` is true; fails, saying `what`, when it is not within `timeout` seconds.
 
     A dear condition is asked for a fifth of the time, unless it takes longer than 75 ms.
@@ -31,7 +31,7 @@ def _rest(asked: float, least: float) -> None:
 
 
 def wait_for_count(
-    count: Callable[[], int], number: int, still: float = 20.0, what: Callable[[], str] | str = ""
+    count: Callable[[], int], number: int, still: float = 60.0, what: Callable[[], str] | str = ""
 ) -> None:
     """Until `count()` is at least `number`; fails, saying `what`, when it has not grown for `still` seconds. So a slow
     machine fails no test that gets on.

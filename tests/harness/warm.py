@@ -180,7 +180,7 @@ def _end(number: int, given: IO[Any] | int | None, stack: ExitStack) -> tuple[in
 
 
 def python(
-    argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout: float = 60
+    argv: Sequence[str], folder: Path, env: Mapping[str, str], timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """The same, run to its end."""
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:

@@ -27,11 +27,11 @@ LIBRARIES = (
     "alembic", "billiard.sharedctypes", "celery.app", "celery.app.amqp", "celery.app.control", "celery.app.events",
     "celery.app.log", "celery.apps.beat", "celery.apps.worker", "celery.backends.redis", "celery.beat",
     "celery.bin.celery", "celery.canvas", "celery.concurrency.prefork", "celery.result", "celery.worker.components",
-    "celery.worker.consumer", "celery.worker.pidbox", "coordinator.cli.main",
-    "coordinator.diagnosis.status", "tasks.documents.registry",
-    "coordinator.warden.inbox.amqp_queue", "coordinator.warden.inbox.inbox",
-    "coordinator.client.coordinator", "coordinator.keyed_task.lane_producer", "coordinator.scheduler.beat",
-    "coordinator.worker.bootstep", "coordinator.worker.inspected",
+    "celery.worker.consumer", "celery.worker.pidbox", "coordinator.ops.cli.main",
+    "coordinator.ops.diagnosis.status", "tasks.documents.registry",
+    "coordinator.inbox.amqp_queue", "coordinator.inbox.inbox",
+    "coordinator.coordinator", "coordinator.core.keyed_task.lane_producer", "coordinator.scheduler.beat",
+    "coordinator.core.worker.bootstep", "coordinator.core.worker.inspected",
     "httpcore", "httpx", "importlib.resources.readers", "kombu.transport.redis", "ldap",
     "ldap.controls.readentry", "ldap.filter", "lxml.etree", "psutil", "pydantic", "redis", "rich.live", "rich.progress",
     "rich.table", "sqlalchemy", "sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.sqlite", "sqlite3", "tomllib",
@@ -40,7 +40,7 @@ LIBRARIES = (
 # The package itself and the app read the environment as they are imported, so each program does that.
 OF_SERVICE = (
     "tasks.batches", "tasks.batches.deliveries", "tasks.catalog.sightings", "tasks.components",
-    "tasks.database.migrate", "tasks.harvest", "tasks.member_node", "tasks.nodelist", "tasks.nodelist.follower",
+    "tasks.database.migrate", "tasks.harvest", "tasks.member_node", "tasks.nodelist", "tasks.nodelist.write_back",
     "tasks.nodelist.ldap.store", "tasks.nodelist.replicated", "tasks.nodelist.stores", "tasks.nodelist.xml_store",
     "tasks.settings",
 )  # fmt: skip

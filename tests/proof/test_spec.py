@@ -1,4 +1,4 @@
-"""The specification of a lane: TLC sees it hold in a small world, and break there without a guard."""
+"""The specifications of a lane and of a quota: TLC sees them hold in a small world, and break there without a guard."""
 
 import re
 from pathlib import Path
@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from proof.mutants import mutants_of_page
-from proof.spec.check import GAPS, HERE, HOLDS, WHOLE, World, check, kept
+from proof.spec.check import GAPS, HERE, HOLDS, LANE, QUOTA, WHOLE, World, check, kept
 from proof.spec.course import drawn, followed
 from tests.harness.redis import RedisServer
 
 SMALL = World("small", "", {"MaxClaims = 4": "MaxClaims = 2", "MaxStarts = 1": "MaxStarts = 0"})
-QUICK = [gap for gap in GAPS if gap.name in ("no AllLanes", "no StaysInLine", "no RefuseRing")]
-FUNCTIONS = HERE.parents[1] / "coordinator" / "store" / "functions"
+SMALL_QUOTA = World("small quota", "", {"MaxLosses = 2": "MaxLosses = 0"}, module="MCQuota")
+QUICK_ONES = ("no AllLanes", "no StaysInLine", "no RefuseRing", "no ByKind", "no OnlyOnce", "no WaitsItsTurn")
+QUICK = [gap for gap in GAPS if gap.name in QUICK_ONES]
+FUNCTIONS = HERE.parents[1] / "coordinator" / "core" / "store" / "functions"
 
 
 @pytest.fixture(autouse=True)
@@ -21,19 +23,21 @@ def _quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
-@pytest.mark.parametrize("world", [SMALL, *QUICK], ids=lambda world: world.name)
+@pytest.mark.parametrize("world", [SMALL, SMALL_QUOTA, *QUICK], ids=lambda world: world.name)
 def test_tlc_agrees(world: World, tmp_path: Path) -> None:
     found = check(world, tmp_path)
     assert found.good, found.said
 
 
-def test_each_guard_has_a_configuration_without_it() -> None:
-    guards = re.findall(r"(\w+) = TRUE", WHOLE[0].text())
-    assert guards == [guard for gap in GAPS for guard in re.findall(r"(\w+) = FALSE", gap.text())]
+@pytest.mark.parametrize("whole", [LANE[0], QUOTA[0]], ids=lambda world: world.name)
+def test_each_guard_has_a_configuration_without_it(whole: World) -> None:
+    guards, gaps = re.findall(r"(\w+) = TRUE", whole.text()), [gap for gap in GAPS if gap.module == whole.module]
+    assert guards == [guard for gap in gaps for guard in re.findall(r"(\w+) = FALSE", gap.text())]
 
 
-def test_the_files_that_the_specification_names_are_there() -> None:
-    named = re.findall(r"(?:rules|steps)/\w+\.lua", (HERE / "Lane.tla").read_text())
+@pytest.mark.parametrize("module", ["Lane.tla", "Quota.tla"])
+def test_the_files_that_a_specification_names_are_there(module: str) -> None:
+    named = re.findall(r"(?:rules|steps)/\w+\.lua", (HERE / module).read_text())
     assert named
     assert not [name for name in named if not (FUNCTIONS / name).exists()]
 

@@ -14,9 +14,9 @@ import pytest
 from examples.demo.member_server import MemberServer
 from tasks.batches import Items
 from tasks.catalog.catalog import Catalog
-from tasks.harvest.asked import SyncRequest
 from tasks.harvest.harvest import harvest_member
 from tasks.harvest.outcome import SyncResult
+from tasks.harvest.sync_request import SyncRequest
 from tasks.member_node.client import MemberNode
 from tasks.member_node.member import Member
 from tasks.nodelist.ldap.directory import Directory
@@ -69,6 +69,9 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
+IMPATIENT = {"read_timeout": 1.5, "request_timeout": 6.0}
+
+
 @dataclass
 class OneMember:
     """A nodelist of one member, in memory."""
@@ -115,16 +118,16 @@ class Federation:
     def with_settings(self, **changed: Any) -> "Federation":
         return replace(self, settings=self.settings.model_copy(update=changed))
 
-    def patient(self, **changed: Any) -> "Federation":
-        """The same, where a busy machine makes no answer late."""
-        return self.with_settings(read_timeout=30, request_timeout=60, **changed)
+    def impatient(self, **changed: Any) -> "Federation":
+        """The same, where one who hangs is soon given up; a busy machine makes an answer late, too."""
+        return self.with_settings(**IMPATIENT, **changed)
 
     def harvest(self, pids: Sequence[str] | None = None, complete: bool = False, **given: Any) -> SyncResult:
-        """Of every change, unless `pids`, `complete` or `asked` says otherwise."""
+        """Of every change, unless `pids`, `complete` or `request` says otherwise."""
         settings = given.setdefault("settings", self.settings)
         given.setdefault("fence", next(self.fences))
         if pids is not None or complete:
-            given["asked"] = SyncRequest(None if not complete else "complete", tuple(pids or ()))
+            given["request"] = SyncRequest(None if not complete else "complete", tuple(pids or ()))
         with MemberNode(self.server.member, settings) as client:
             return harvest_member(
                 self.server.member, client=client, catalog=self.catalog, nodelist=self.nodelist, **given
@@ -133,14 +136,14 @@ class Federation:
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
-    """Patient with nobody. The catalog is in SQLite unless a parameter says `postgres`."""
+    """Patient with a busy machine. The catalog is in SQLite unless a parameter says `postgres`."""
     url = request.getfixturevalue("database") if getattr(request, "param", "sqlite") == "postgres" else ""
     return Settings(
         data_dir=tmp_path,
         database_url=url,
         connect_timeout=2,
-        read_timeout=0.5,
-        request_timeout=3,
+        read_timeout=10,
+        request_timeout=20,
         tries=2,
         try_pause=0.01,
         page_size=100,

@@ -97,7 +97,7 @@ def test_after_a_crash_at_any_step_of_a_refresh_the_next_one_takes_in_the_same(l
         number += 1
         lists.outside(A, description=f"by hand {number}")
         with pytest.MonkeyPatch.context() as away:
-            away.setattr(lists.nodelist.reconciler, "follow", lambda member_id: "later")
+            away.setattr(lists.nodelist.reconciler, "write_back", lambda member_id: "later")
             lists.nodelist.change(B, setting(name=f"ours {number}", services=SERVICES[: number % 3]), why="ours")
 
     disturb()
@@ -139,7 +139,7 @@ def test_a_refresh_that_finds_nothing_new_commits_nothing_and_parses_no_note(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = lists.document.pointer()
-    monkeypatch.setattr(store_notes, "parsed", None)
+    monkeypatch.setattr(store_notes, "parse_note", None)
     assert lists.nodelist.refresh() == []
     assert lists.document.pointer() == version
 

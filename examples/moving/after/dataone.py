@@ -27,6 +27,5 @@ def schedules() -> tuple[str, Iterable[Entry]]:
 
 def refresh(member: str, pid: str | None = None) -> Submission:
     """Any number of calls during a run make one more run after it, over all objects that they name."""
-    named = {"pids": [pid] if pid else None}
-    signature = synchronize.s(member, pids=named["pids"])
-    return coordinator.submit(f"sync/{member}", signature, when_busy="defer", merge_args=named)
+    signature = synchronize.s(member, pids=[pid] if pid else None)
+    return coordinator.collect(f"sync/{member}", signature, how="merge")

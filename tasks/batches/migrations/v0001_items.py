@@ -1,4 +1,4 @@
-"""Items, their events and profiles, and what components note."""
+"""Creates the tables of items, events and profiles, and those of the components' fences, orphans and last runs."""
 
 import sqlalchemy as sa
 from alembic import op

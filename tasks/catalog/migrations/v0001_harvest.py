@@ -1,4 +1,4 @@
-"""The tables of the harvest."""
+"""Creates the tables of the harvest: members, objects, cursors, failures, sightings and gone objects."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -37,7 +37,7 @@ def upgrade() -> None:
         *(sa.Column(name, INSTANT, nullable=False) for name in ("failed_at", "next_try")),
     )
     op.create_index("failures_by_next_try", "failures", ["member", "next_try"])
-    for name, column in (("sightings", "seen"), ("gone", "since")):  # apart from the objects, whose rows are large
+    for name, column in (("sightings", "seen"), ("gone", "since")):  # not columns of `objects`, whose rows are large
         op.create_table(
             name,
             sa.Column("member", MEMBER, primary_key=True),

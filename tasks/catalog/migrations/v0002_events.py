@@ -1,4 +1,4 @@
-"""The events of objects, and the counter that numbers them."""
+"""Creates the table of the objects' events, and the counter that numbers the events."""
 
 import sqlalchemy as sa
 from alembic import op

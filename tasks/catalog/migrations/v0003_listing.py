@@ -1,4 +1,4 @@
-"""What a listing says besides dates; passes that read everything anew; kinds of failures; what a member overcounts."""
+"""Adds columns for hashes of listing entries, passes that fetch everything, kinds of failures, and surplus counts."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,7 @@
-"""Alembic runs this file. The caller's connection has its own transaction, and ends it."""
+"""Runs the migrations on the connection in the configuration's attributes, when Alembic executes this file.
+
+The caller begins and commits the transaction.
+"""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""The nodelist in LDAP. Only `store`, `directory` and `connection` need python-ldap; they are imported by name."""
+"""The nodelist's permanent store in LDAP. The modules `store`, `directory` and `connection` need python-ldap."""

@@ -1,4 +1,4 @@
-"""What differs between the entries that the directory has and those that it should have."""
+"""Computes the changes that turn a member's entries in LDAP into those that LDAP should have."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,10 +7,10 @@ from tasks.nodelist.ldap.schema import CHANGEABLE, NODE, Attributes, Path, kind,
 
 
 class Changes(NamedTuple):
-    """The changes between two sets of entries, in an order that leaves a readable member after each step.
+    """The changes of a member's entries in LDAP, by path, in an order that leaves a readable member after each step.
 
-    `changed`: attributes and their new values; an empty tuple removes the attribute. The member's own entry comes
-    first. `added`: parents first. `vanished`: children first.
+    `changed`: attributes and their new values, the member's own entry first; an empty tuple removes the attribute.
+    `added`: new entries, parents first. `vanished`: entries to delete, children first.
     """
 
     changed: dict[Path, Attributes]
@@ -19,7 +19,7 @@ class Changes(NamedTuple):
 
 
 def changes(known: Mapping[Path, Attributes], wanted: Mapping[Path, Attributes], whole: bool = False) -> Changes:
-    """`whole`: include the attributes that stay as they are."""
+    """The changes that turn the entries `known` into the entries `wanted`. `whole`: include unchanged attributes."""
     changed: dict[Path, Attributes] = {}
     for path in sorted(wanted.keys() & known.keys(), key=lambda path: (len(path), path)):
         old, new = known[path], wanted[path]

@@ -1,8 +1,8 @@
-"""Connects to an LDAP server at the first call: searches, writes, verifies TLS, bounds every call in time, and turns
-the server's refusals into our errors.
+"""Searches and writes entries on an LDAP server, over one connection with TLS and time-outs, opened at the first call.
 
-After an error the next call opens another. If the server hung up while the connection was idle, the call is repeated
-once on a new one. That is safe: searches may be repeated, and a repeated write is conditional and can only conflict.
+Errors of python-ldap become an LdapError. After an error the next call opens a new connection. If the server has closed
+the connection while it was idle, the call is repeated once on a new connection. That is safe: a search may be repeated,
+and a write is conditional, so a repeated write can at most raise LdapConflict.
 """
 
 import os
@@ -54,7 +54,7 @@ _POST_READ = PostReadControl(criticality=True, attrList=["entryCSN"])
 
 
 class Connection:
-    """Serves one thread. A forked process opens its own connection and leaves its parent's alone."""
+    """A connection for one thread. A forked process opens a connection of its own, and does not close its parent's."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -63,11 +63,14 @@ class Connection:
         self._idle = False
 
     def begin(self) -> None:
-        """Begin something new. The server may have hung up since the last call, so the first call may be repeated."""
+        """Call this before a series of calls. Their first is repeated if it finds the idle connection closed."""
         self._idle = True
 
     def search(self, dn: str, classes: Iterable[str], attributes: Iterable[str]) -> Iterator[tuple[str, Attributes]]:
-        """Yield DN and attributes of each entry of these classes, at `dn` and below, page by page. Raises LdapError."""
+        """Search `dn` and all below, page by page: yield DN and attributes of each entry of one of the object classes.
+
+        Raises LdapError.
+        """
         condition = "(|" + "".join(filter_format("(objectClass=%s)", [name]) for name in classes) + ")"
         cookie = b""
         while True:
@@ -80,34 +83,34 @@ class Connection:
                 return
 
     def unique(self, dn: str) -> str:
-        """The entryUUID of an entry. Raises LdapError; LdapConflict where there is no such entry."""
+        """Read the entryUUID of an entry. Raises LdapError; LdapConflict where there is no such entry."""
         timeout = self._settings.ldap_timeout
 
         def ask(live: LDAPObject) -> Result:
-            found = live.search_ext(dn, ldap.SCOPE_BASE, "(objectClass=*)", ["entryUUID"], timeout=timeout)
-            result: Result = live.result3(found, timeout=timeout)
+            search = live.search_ext(dn, ldap.SCOPE_BASE, "(objectClass=*)", ["entryUUID"], timeout=timeout)
+            result: Result = live.result3(search, timeout=timeout)
             return result
 
         _, entries, *_ = self._call(ask, dn)
-        found = next((_decoded(entry) for name, entry in entries if name is not None), {}).get("entryUUID")
-        if not found:
+        values = next((_decoded(entry) for name, entry in entries if name is not None), {}).get("entryUUID")
+        if not values:
             raise LdapRefused(dn, ("entryUUID",), HIDDEN)
-        return found[0]
+        return values[0]
 
     def add(self, dn: str, attributes: Attributes) -> str:
-        """Returns the entryCSN of the new entry. Raises LdapError; LdapConflict where the entry exists."""
+        """Add an entry, and return its entryCSN. Raises LdapError; LdapConflict where the entry exists already."""
         entry = [(name, _encoded(values)) for name, values in attributes.items()]
         return self._changed(lambda live: live.add_ext(dn, entry, [_POST_READ]), dn, attributes)
 
     def modify(self, dn: str, attributes: Attributes, csn: str) -> str:
-        """Replace the values of these attributes, if the entry still has this `csn`. Returns its new one."""
+        """Replace the values of attributes, if the entry still has the entryCSN `csn`. Returns the new entryCSN."""
         replaced = [(ldap.MOD_REPLACE, name, _encoded(values) or None) for name, values in attributes.items()]
-        controls = [_still(csn), _POST_READ]
+        controls = [_assert_csn(csn), _POST_READ]
         return self._changed(lambda live: live.modify_ext(dn, replaced, controls), dn, attributes)
 
     def delete(self, dn: str, csn: str) -> None:
         timeout = self._settings.ldap_timeout
-        self._call(lambda live: live.result3(live.delete_ext(dn, [_still(csn)]), timeout=timeout), dn)
+        self._call(lambda live: live.result3(live.delete_ext(dn, [_assert_csn(csn)]), timeout=timeout), dn)
 
     def _changed(self, ask: Callable[[LDAPObject], int], dn: str, attributes: Iterable[str]) -> str:
         timeout = self._settings.ldap_timeout
@@ -120,8 +123,8 @@ class Connection:
         return str(entry["entryCSN"][0], "ascii")
 
     def _call(self, ask: Callable[[LDAPObject], Answer], dn: str, attributes: tuple[str, ...] = ()) -> Answer:
-        """Call `ask` with a bound LDAPObject. Raises LdapError, which names `dn` and `attributes`."""
-        self._leave_to_parent()
+        """Call `ask` with a connected and bound LDAPObject. Raises LdapError, which names `dn` and `attributes`."""
+        self._drop_inherited()
         reused, self._idle = self._live is not None and self._idle, False
         try:
             return ask(self._bound())
@@ -137,14 +140,17 @@ class Connection:
         return self._call(ask, dn, attributes)
 
     def close(self) -> None:
-        self._leave_to_parent()
+        self._drop_inherited()
         live, self._live = self._live, None
         if live is not None:
             with suppress(ldap.LDAPError):
                 live.unbind_ext_s()
 
-    def _leave_to_parent(self) -> None:
-        """Drop a connection inherited in a fork: libldap's last words on it go to /dev/null."""
+    def _drop_inherited(self) -> None:
+        """Drop a connection that this process has inherited from its parent by a fork.
+
+        To close it, libldap would send an unbind, which ends the parent's session; so its socket becomes /dev/null.
+        """
         if self._live is not None and self._pid != os.getpid():
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, self._live.fileno())
@@ -152,7 +158,10 @@ class Connection:
             self._live = None
 
     def _bound(self) -> LDAPObject:
-        """A bound connection, within ldap_timeout. libldap does not bound a TLS handshake, so a thread waits for it."""
+        """The connection, opened and bound if there is none, within `ldap_timeout` seconds.
+
+        A thread opens the connection, since libldap has no time-out for the TLS handshake.
+        """
         if self._live is None:
             opened: Future[LDAPObject] = Future()
             Thread(target=_fulfil, args=(opened, self._open), daemon=True).start()
@@ -173,7 +182,10 @@ class Connection:
         return live
 
     def _prepared(self) -> LDAPObject:
-        """Not connected yet. libldap applies the TLS options once the last of them is set."""
+        """Make an LDAPObject with all options, not connected yet.
+
+        libldap applies the TLS options when OPT_X_TLS_NEWCTX is set, so that option comes last.
+        """
         settings = self._settings
         live = ldap.initialize(settings.ldap_url)
         options: list[tuple[int, float | str]] = [
@@ -211,7 +223,7 @@ class Connection:
                 return LdapConflict(dn, cause)
         if isinstance(error, (*SILENT, *DENIED, ldap.CONFIDENTIALITY_REQUIRED)):
             return self._unreachable(error)
-        cause = _said(error)
+        cause = _message(error)
         if isinstance(error, ldap.REFERRAL):
             cause = f"{self._settings.ldap_url} is a read-only copy; set ldap_url to the one writable server ({cause})"
         elif isinstance(error, ldap.SIZELIMIT_EXCEEDED | ldap.ADMINLIMIT_EXCEEDED):
@@ -219,7 +231,7 @@ class Connection:
         return LdapRefused(dn, attributes, cause)
 
     def _unreachable(self, error: ldap.LDAPError) -> LdapUnreachable:
-        settings, cause = self._settings, _said(error)
+        settings, cause = self._settings, _message(error)
         if isinstance(error, DENIED):
             way_out = f"see ldap_bind_dn ({settings.ldap_bind_dn or 'anonymous'}) and its password"
         elif isinstance(error, ldap.CONFIDENTIALITY_REQUIRED):
@@ -235,15 +247,15 @@ class Connection:
         return LdapUnreachable(settings.ldap_url, cause, way_out)
 
 
-def _said(error: ldap.LDAPError) -> str:
-    """The words of libldap and of the server."""
+def _message(error: ldap.LDAPError) -> str:
+    """The messages of libldap and of the server in an error, or the name of the error."""
     about = error.args[0] if error.args and isinstance(error.args[0], dict) else {}
     words = [str(about[name]).strip() for name in ("desc", "info") if about.get(name)]
     return ": ".join(words) or type(error).__name__.replace("_", " ").lower()
 
 
 def dn_of(path: Path, base: str) -> str:
-    """A path starts at the top, a DN at the leaf."""
+    """Convert a path of entries to a DN: the path starts at the top, below `base`, and the DN at the leaf."""
     below = dn2str([[(name, value, 1) for name, value in rdn] for rdn in reversed(path)])
     return ",".join(part for part in (below, base) if part)
 
@@ -270,7 +282,7 @@ def _search(
     return result
 
 
-def _still(csn: str) -> AssertionControl:
+def _assert_csn(csn: str) -> AssertionControl:
     return AssertionControl(True, filter_format("(entryCSN=%s)", [csn]))
 
 

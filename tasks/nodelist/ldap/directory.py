@@ -1,17 +1,17 @@
-"""Reads the nodelist from LDAP whole and writes it entry by entry; a write never overwrites another's change.
+"""Reads all members from LDAP and writes a member entry by entry; a write never overwrites the change of another.
 
-* An entry's `entryCSN` changes with each change of the entry. Every write asserts the CSN it knows (RFC 4528) and
-  learns the next one from the answer (RFC 4527). So a write needs no search. This is safe with one writable server.
-  With several masters, one may accept a write although another has already accepted a later one.
-* An LDAP server has no snapshots: while a search goes page by page, entries change. So a second look at the CSNs alone
-  follows each reading. Entries with equal CSNs in both looks stood together at the instant between the looks. The
-  other members are read again, one by one, until two looks at a member agree.
-* One step changes all attributes of one entry. A member's entries change one after the other: its own entry first, then
-  those that stay, then the new ones, parents first, and last those that go. The member can be read after each step, and
-  a writer that reads it again goes on from there.
-* Each write includes the member's own entry, even if nothing in it changes. So its CSN changes with each entry below
-  it, and every late write fails, unless its writer was stopped after that entry. In that case the next writer writes
-  each entry (`whole`).
+* An entry's `entryCSN` changes with each change of the entry. Every write asserts the CSN that its writer knows (RFC
+  4528), and the answer contains the next CSN (RFC 4527). So a write needs no search. This is safe with one writable
+  server. With several, a server may accept a write although another server has already accepted a later write.
+* An LDAP server has no snapshots: while a search goes page by page, entries change. So after each search, a second one
+  reads the CSNs alone. Entries with the same CSN in both searches existed together at the instant between them. The
+  other members are read again, one by one, until two searches for a member agree.
+* One operation changes all attributes of one entry. A member's entries change one after the other: its own entry first,
+  then other existing entries, then the new entries, parents first; the entries to delete come last. After each step the
+  member can be read, and a writer that reads the member again can go on from there.
+* Each write includes the member's own entry, even if nothing in that entry changes. So the CSN of that entry changes
+  with every write, and a late write fails at that entry; unless its writer was stopped after that entry. In that case
+  the next writer writes each entry of the member (`whole`).
 """
 
 from collections.abc import Mapping
@@ -29,29 +29,29 @@ from tasks.settings import Settings
 
 __all__ = ["Contents", "Directory", "LdapConflict", "LdapRefused", "LdapUnreachable"]
 
-LOOKS = 5
-"""The most times that the directory looks at a member that keeps changing."""
+MOST_READS = 5
+"""The most attempts to read a member that keeps changing."""
 
 
 class LdapEntry(NamedTuple):
     csn: str
     attributes: Attributes
-    """All attributes, including those that we do not know."""
+    """All attributes of the entry, also those that this program does not know."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """All members by id. A member's token holds all its entries as they were read, by DN."""
+    """The members in LDAP. `states`: by id; the token in a state holds all entries of the member, by DN."""
 
     states: dict[str, State] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    """A sentence about each entry left out, by member id, or by DN where the entry has no id."""
+    """A sentence about each entry that was left out, by the id of the member; by DN where the entry has no id."""
     bad: set[str] = field(default_factory=set)
-    """Ids of members with entries left out."""
+    """The ids of members that were left out because of their entries."""
 
 
 class Directory:
-    """Serves one thread, over one connection. Every method raises LdapUnreachable and LdapRefused."""
+    """Reads and writes the members in LDAP, for one thread. Every method raises LdapUnreachable and LdapRefused."""
 
     def __init__(self, settings: Settings) -> None:
         self._base = settings.ldap_base
@@ -67,7 +67,7 @@ class Directory:
         self._connection.close()
 
     def identity(self) -> str:
-        """That of the base: a replica and a copy have the same."""
+        """The id of this LDAP directory: the entryUUID of the base entry, which is the same on replicas and copies."""
         self._connection.begin()
         try:
             return self._connection.unique(self._base)
@@ -78,50 +78,53 @@ class Directory:
         return LdapRefused(self._base, (), "it does not exist, or this account may not see it")
 
     def read(self) -> Contents:
-        """Every member, approved or not, and a problem for every bad entry."""
+        """Read all members, approved or not, and a problem for each invalid entry."""
         self._connection.begin()
         try:
-            entries, stamps = self._looked_at(()), self._stamps(())
+            entries, csns = self._read_entries(()), self._csns(())
         except LdapConflict as error:
             raise self._no_base() from error
         states = {path: entry.csn for path, entry in entries.items()}
-        moved = {path[:1] for path in states.keys() | stamps.keys() if states.get(path) != stamps.get(path)}
+        moved = {path[:1] for path in states.keys() | csns.keys() if states.get(path) != csns.get(path)}
         whole = _by_member({path: entry for path, entry in entries.items() if path[:1] not in moved})
         reading = Contents()
         for top in sorted(moved):
-            settled = self._settled(top)
-            if settled is None:
+            stable = self._read_until_stable(top)
+            if stable is None:
                 reading.problems[_name(top, self._dn(top))] = "it kept changing while it was read"
                 reading.bad.add(_name(top, ""))
             else:
-                whole |= _by_member(settled)
+                whole |= _by_member(stable)
         for entries in whole.values():
-            self._take(entries, reading)
+            self._add(entries, reading)
         return reading
 
     def read_one(self, member_id: str) -> State | None:
-        """None for an unknown member. Raises LdapRefused also where its entries are bad, or another has its place."""
+        """Read one member; None: LDAP has no such member.
+
+        Raises LdapRefused also if the entries are invalid, or if they belong to a member whose id differs in case only.
+        """
         self._connection.begin()
         top = (rdn("cn", member_id),)
-        entries = self._settled(top)
+        entries = self._read_until_stable(top)
         if entries is None:
             raise LdapRefused(self._dn(top), (), "it kept changing while it was read")
         reading = Contents()
         for entries_of_one in _by_member(entries).values():
-            self._take(entries_of_one, reading)
+            self._add(entries_of_one, reading)
         if reading.problems or reading.states.keys() - {member_id}:
             others = [f"{other} has its place: ids may not differ in case alone" for other in reading.states]
             raise LdapRefused(self._dn(top), (), "; ".join([*reading.problems.values(), *others]))
         return reading.states.get(member_id)
 
     def write(self, member_id: str, base: State | None, wanted: Member, approved: bool, whole: bool = False) -> State:
-        """Turn `base` into `wanted`. `base` was read or written before; None: there is no such member yet.
+        """Turn a member's state `base`, read or written before, into `wanted`. None: there is no such member yet.
 
-        Entries without a change are not written; without any change there is no operation. `whole`: write every entry.
-        Then a writer that was stopped midway can still add new entries later, but change nothing else.
+        Entries without a change are not written. `whole`: write every entry, so that late operations of a writer that
+        was stopped midway can add entries, but change nothing else.
 
-        Raises LdapConflict where LDAP no longer agrees with `base`. Nobody else's change is lost; entries before the
-        one in conflict may have been written.
+        Raises LdapConflict if LDAP no longer agrees with `base`: no change of others is lost, and some of the entries
+        may have been written. Returns the new state.
         """
         if {wanted.identifier, base.listed.member.identifier if base else member_id} != {member_id}:
             raise ValueError(f"{member_id} cannot become {wanted.identifier}: an id never changes")
@@ -150,7 +153,10 @@ class Directory:
         return self._state(wanted, approved, entries)
 
     def remove(self, member_id: str, base: State) -> None:
-        """Withdraw the approval first, then remove the entries, leaves first: after a crash the rest is no member."""
+        """Remove a member: first set it to not approved, then delete its entries, children first.
+
+        So the entries that a crash leaves belong to no approved member. `base`: the state as it was read.
+        """
         entries = self._entries(base)
         top = next(path for path in entries if len(path) == 1)
         self._connection.begin()
@@ -169,7 +175,7 @@ class Directory:
             raise
 
     def _entries(self, base: State | None) -> dict[Path, LdapEntry]:
-        """The entries in a token, which may have been JSON meanwhile."""
+        """The entries by path in the token of a state. The token may have been stored as JSON, without tuples."""
         token = base.token if base and base.token else {}
         return {
             path_of(dn, self._base): LdapEntry(csn, {name: tuple(values) for name, values in attributes.items()})
@@ -184,8 +190,8 @@ class Directory:
     def _dn(self, path: Path) -> str:
         return dn_of(path, self._base)
 
-    def _looked_at(self, top: Path) -> dict[Path, LdapEntry]:
-        """The entry at `top` and all entries below it."""
+    def _read_entries(self, top: Path) -> dict[Path, LdapEntry]:
+        """Read the entry at the path `top` and all entries below, by path; `()`: all entries below the base."""
         entries = {}
         for dn, attributes in self._connection.search(self._dn(top), CLASSES, ["*", "entryCSN"]):
             kept = {name: values for name, values in attributes.items() if name != "entryCSN"}
@@ -195,23 +201,23 @@ class Directory:
             entries[path_of(dn, self._base)] = LdapEntry(csn, kept)
         return entries
 
-    def _stamps(self, top: Path) -> dict[Path, str]:
+    def _csns(self, top: Path) -> dict[Path, str]:
         entries = self._connection.search(self._dn(top), CLASSES, ["entryCSN"])
         return {path_of(dn, self._base): attributes["entryCSN"][0] for dn, attributes in entries}
 
-    def _settled(self, top: Path) -> dict[Path, LdapEntry] | None:
-        """The entries, once two looks agree. None if no two looks agreed."""
+    def _read_until_stable(self, top: Path) -> dict[Path, LdapEntry] | None:
+        """Read a member's entries until two searches agree; None: they did not in MOST_READS attempts."""
         try:
-            for _ in range(LOOKS):
-                entries = self._looked_at(top)
-                if {path: entry.csn for path, entry in entries.items()} == self._stamps(top):
+            for _ in range(MOST_READS):
+                entries = self._read_entries(top)
+                if {path: entry.csn for path, entry in entries.items()} == self._csns(top):
                     return entries
-        except LdapConflict:  # nothing is there
+        except LdapConflict:  # raised for "no such object", too: the directory has no entry at `top`, nor below
             return {}
         return None
 
-    def _take(self, entries: dict[Path, LdapEntry], reading: Contents) -> None:
-        """Add the member to the records, or to the problems."""
+    def _add(self, entries: dict[Path, LdapEntry], reading: Contents) -> None:
+        """Add the member that has these entries to `reading`: to its states, or to its problems if they are invalid."""
         top = min(entries, key=len)
         node = entries[top].attributes
         own = {path[1:]: entry.attributes for path, entry in entries.items()}

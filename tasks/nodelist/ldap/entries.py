@@ -1,19 +1,19 @@
-"""A member as entries of DataONE's LDAP schema, and back, without loss. This module knows nothing of the protocol.
+"""Converts a member to and from entries of DataONE's LDAP schema, without loss. It needs no connection to a server.
 
     cn=<node id>                                d1Node
         d1NodeServiceId=<name>-<version>        d1NodeService
             d1ServiceMethodName=<method>        d1ServiceMethodRestriction
         d1NodePropertyId=<key>                  d1NodeProperty
 
-A path names an entry below the member's own entry, whose path is `()`. The attributes of an entry decide what it is,
-and its name does not. So entries that somebody else named otherwise keep their names.
+A path names an entry below the member's own entry, whose path is `()`. An entry is identified by its attributes, not by
+its name. So entries to which others gave another name keep their names.
 
 LDAP keeps no order of values or entries: services are sorted by version and name, everything else by its text. The
 schema has no place for two equal values, two restrictions of one method, an empty property, an empty part, or a member
-without a contact. In these cases the entries hold the nearest thing: `none` for no contact, a blank for an empty
-property. Then a value of `description`, which d1Node has from `device`, notes the exact fields, each beside a digest of
-the field as the entries hold it. Where somebody else changes the entries, the digest no longer fits, and the note is
-void for that field.
+without a contact. In these cases the entries hold a near value: `none` for no contact, a blank for an empty property.
+Then a value of the attribute `description` (d1Node inherits that from `device`) is a note: JSON of the exact fields,
+each beside a digest of the field as the entries hold it. If others change the entries, the digest no longer matches,
+and the note does not count for that field.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ NOTE = "celery-coordinator: "
 
 
 class BadEntry(ValueError):
-    """The entry at `path` is not a valid member, or not a valid part of one."""
+    """Raised where the entry at `path` is not a valid member, or not a valid part of a member."""
 
     def __init__(self, path: Path, sentence: str) -> None:
         super().__init__(sentence)
@@ -66,7 +66,7 @@ class BadEntry(ValueError):
 
 
 def member_of(entries: Mapping[Path, Attributes]) -> tuple[Member, bool]:
-    """The member, and whether it is approved. Raises BadEntry."""
+    """Convert a member's entries, by path, to the member, and whether it is approved. Raises BadEntry."""
     member = _plain_member(entries)
     approved = _one(entries[()], APPROVED)
     if approved is None:
@@ -77,7 +77,9 @@ def member_of(entries: Mapping[Path, Attributes]) -> tuple[Member, bool]:
 def entries_of(
     member: Member, *, approved: bool, known: Mapping[Path, Attributes] | None = None
 ) -> dict[Path, Attributes]:
-    """The new entries by path, parents first. `known`: the entries that exist already."""
+    """Convert a member to entries by path, parents first. `known`: the entries that LDAP has already, which keep their
+    names; None: there are none.
+    """
     known = known or {}
     entries: dict[Path, dict[str, tuple[str, ...]]] = {(): _node(member, approved)}
     for path, service in _placed(member.services, known, SERVICE, "d1NodeServiceId", ("name", "version"), SERVED):
@@ -104,7 +106,10 @@ def _sorted(attributes: Attributes, name: str) -> tuple[str, ...]:
 
 
 def _valid(model: type[Part], path: Path, names: Mapping[str, str], values: Mapping[str, object]) -> Part:
-    """Raises BadEntry, which names the attribute and the error."""
+    """Validate the `values` of a part of a member, from the entry at `path`. `names`: the attribute of each field.
+
+    Raises BadEntry, which names the attribute and the error.
+    """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -123,7 +128,7 @@ def _of(entries: Mapping[Path, Attributes], which: str, above: Path = ()) -> Ite
 
 
 def _plain_member(entries: Mapping[Path, Attributes]) -> Member:
-    """The member as the entries hold it, without the note."""
+    """Convert a member's entries to the member, without the exact fields in the note. Raises BadEntry."""
     node = entries[()]
     times, ping = _read(node, TIMES), _read(node, PING)
     allowed = {field: _sorted(node, name) for field, name in ALLOWED.items() if node.get(name)}
@@ -171,13 +176,13 @@ def _text(value: object) -> str:
 
 
 def _texts(part: BaseModel, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The texts by attribute. A field that is None or empty gets no attribute."""
+    """The fields of `part` as values of attributes. `names`: the attribute of each field. Empty fields are left out."""
     texts = {name: _text(value) for field, name in names.items() if (value := getattr(part, field)) is not None}
     return {name: (text,) for name, text in texts.items() if text}
 
 
 def _set(values: Iterable[str], name: str) -> tuple[str, ...]:
-    """The values without duplicates, compared as the server compares them."""
+    """The values of the attribute `name` without duplicates, as the server compares values of that attribute."""
     first: dict[str, str] = {}
     for value in values:
         first.setdefault(folded(value).casefold() if name in FOLDED else folded(value), value)
@@ -207,7 +212,11 @@ def _placed(
     by: tuple[str, ...],
     names: Mapping[str, str],
 ) -> Iterator[tuple[Path, Part]]:
-    """Yield each part with the path of the entry that holds it already, or with a new path."""
+    """Yield each part with the path of the entry in `known` that holds the part already, or with a new path.
+
+    `which`: the object class of the entries. `naming`: the attribute in new names. `by`: the fields that identify a
+    part. `names`: the attribute of each field.
+    """
     there: dict[tuple[str, ...], list[Path]] = {}
     for path, entry in _of(known, which):
         there.setdefault(tuple((_one(entry, names[field]) or "").strip() for field in by), []).append(path)
@@ -225,7 +234,10 @@ def _placed(
 def _restrictions(
     member: Member, above: Path, service: Service, known: Mapping[Path, Attributes]
 ) -> dict[Path, dict[str, tuple[str, ...]]]:
-    """Make an entry for each method, with all subjects of that method."""
+    """Make an entry for each restricted method of a service, with all subjects that may call the method.
+
+    `above`: the path of the service's entry. `known`: the entries that LDAP has already.
+    """
     there = {folded(_one(entry, METHOD) or ""): path for path, entry in _of(known, RESTRICTION, above)}
     entries: dict[Path, dict[str, tuple[str, ...]]] = {}
     for restriction in service.restrictions:
@@ -238,7 +250,7 @@ def _restrictions(
 
 
 def _shortened(name: str) -> str:
-    """A name short enough to leave room for its attribute and a number. A long name becomes its start and a digest."""
+    """A name for an entry, short enough to leave room for a number. A long name becomes its start and a digest."""
     if size_of(name) <= LONGEST - 80:
         return name
     start = name
@@ -267,7 +279,10 @@ def _note(member: Member, entries: Mapping[Path, Attributes]) -> tuple[str, ...]
 
 
 def _noted(member: Member, node: Attributes) -> Member:
-    """The member with the noted fields, where nobody changed the entries since. An unreadable note is ignored."""
+    """The member with the exact fields in its note, unless others have changed these fields in the entries since.
+
+    `node`: the member's own entry. A note that cannot be parsed is ignored.
+    """
     note = next((text[len(NOTE) :] for text in node.get("description", ()) if text.startswith(NOTE)), None)
     if note is None:
         return member

@@ -1,4 +1,4 @@
-"""DataONE's LDAP schema for `Member`: the place of each field, which values are equal, and what a write changes."""
+"""DataONE's LDAP schema: the attribute for each field of Member, which values are equal, what a write may change."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ KEYED = {"key": "d1NodePropertyKey", "type": "d1NodePropertyType", "value": "d1N
 
 MANY = {*SUBJECTS.values(), *ALLOWED.values(), ADMITTED, "description"}
 FOLDED = {*SUBJECTS.values(), ADMITTED}
-"""The server compares these without case: values that differ only in case are one value."""
+"""The attributes whose values the server compares without case: values that differ in case only are one value."""
 DATES = {PLAIN["last_harvested"], PLAIN["last_complete_harvest"], PING["last_success"]}
 CHANGEABLE = {
     NODE: {*PLAIN.values(), *TIMES.values(), *PING.values(), *SUBJECTS.values(), *LIMITS.values(), *ALLOWED.values()}
@@ -54,14 +54,14 @@ CHANGEABLE = {
 
 
 def kind(path: Path, attributes: Attributes) -> str | None:
-    """The entry's class, one of four. None where the entry is at the wrong place: it is left alone."""
+    """The entry's object class in DataONE's schema; None: another class, or the wrong depth in the tree: ignore it."""
     classes = {name.lower() for name in attributes.get("objectClass", ())}
     places = {NODE: 0, SERVICE: 1, PROPERTY: 1, RESTRICTION: 2}
     return next((name for name, depth in places.items() if name.lower() in classes and depth == len(path)), None)
 
 
 def meaning(name: str, values: Iterable[str]) -> object:
-    """A key that is equal for values with the same meaning: such a difference is not worth a write."""
+    """A key for values of the attribute `name`. Values with equal keys mean the same, and need no write."""
     if name in (KEYED["type"], KEYED["value"]):
         return tuple(values)
     texts = [text.strip() for text in values]
@@ -76,12 +76,15 @@ def meaning(name: str, values: Iterable[str]) -> object:
 
 
 def folded(text: str) -> str:
-    """The text as the server compares names: compatible characters are equal, and so is any number of blanks."""
+    """The text in the form in which the server compares names: compatible characters become equal, as do blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def size_of(name: str) -> int:
-    """The bytes of a name in LMDB, which keeps it twice, as given and as compared, escaped. LONGEST bytes fit."""
+    """The bytes of an entry's name in slapd's database, LMDB, which stores it twice: as given, and normalized.
+
+    LONGEST is the most that fits.
+    """
     return sum(
         3 if character in ',+"\\<>;=#' else len(character.encode())
         for form in (name, folded(name))

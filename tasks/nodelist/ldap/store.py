@@ -1,9 +1,9 @@
-"""The permanent store in LDAP: a member's token holds all its entries as they were last read, with their CSNs."""
+"""The nodelist's permanent store in LDAP. The token of a member's state holds the entries as last read, with CSNs."""
 
-import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.stores import (
@@ -19,42 +19,37 @@ from tasks.nodelist.stores import (
 from tasks.nodelist.xml_format import read_nodelist
 from tasks.settings import Settings
 
-logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
 class LdapStore:
-    """Uses one connection, for one thread at a time."""
+    """Keeps the members in LDAP, over one connection, which one thread at a time uses."""
 
     keeps_approval, at_once = True, 1
 
     def __init__(self, settings: Settings) -> None:
         self.name = settings.ldap_url
         self._directory = Directory(settings)
-        self._one_at_a_time = threading.Lock()
-        self._named: set[str] = set()
+        self._lock = threading.Lock()
 
     def identity(self) -> str:
-        try:
-            with self._one_at_a_time:
-                return self._directory.identity()
-        except NodelistStoreRefused as error:
-            raise NodelistStoreAway(str(error)) from error
+        return self._of_the_base(self._directory.identity)
 
     def read(self) -> StoredMembers:
-        try:
-            with self._one_at_a_time:
-                reading = self._directory.read()
-        except NodelistStoreRefused as error:
-            raise NodelistStoreAway(str(error)) from error
-        for name, problem in reading.problems.items():
-            if (line := f"{name}: {problem}") not in self._named:
-                self._named.add(line)
-                logger.warning("nodelist in LDAP: %s; left out", line)
+        reading = self._of_the_base(self._directory.read)
         problems = (f"{name}: {problem}" for name, problem in sorted(reading.problems.items()))
         return StoredMembers(reading.states, frozenset(reading.bad), tuple(problems))
 
+    def _of_the_base(self, call: Callable[[], Result]) -> Result:
+        """Make a call that reads the base. A refusal raises NodelistStoreAway: a hidden base hides all members."""
+        try:
+            with self._lock:
+                return call()
+        except NodelistStoreRefused as error:
+            raise NodelistStoreAway(str(error)) from error
+
     def read_one(self, member_id: str) -> State | None:
-        with self._one_at_a_time:
+        with self._lock:
             return self._directory.read_one(member_id)
 
     def write(self, writes: Mapping[str, Write]) -> dict[str, WriteOutcome]:
@@ -67,7 +62,7 @@ class LdapStore:
         return outcomes
 
     def _write(self, member_id: str, base: State | None, wanted: Listed | None, whole: bool) -> State | None:
-        with self._one_at_a_time:
+        with self._lock:
             if wanted is not None:
                 return self._directory.write(member_id, base, wanted.member, wanted.approved, whole)
             if base is not None:

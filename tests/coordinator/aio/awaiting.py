@@ -10,12 +10,12 @@ from coordinator import aio
 def awaiting(press: Any, body: Callable[[aio.Coordinator], Awaitable[object]]) -> object:
     async def all_of_it() -> object:
         async with aio.Coordinator(press.coordinator) as jobs:
-            return await asyncio.wait_for(body(jobs), 60)
+            return await asyncio.wait_for(body(jobs), 120)
 
     return asyncio.run(all_of_it())
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.01)

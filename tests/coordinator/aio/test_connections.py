@@ -12,7 +12,7 @@ from redis.asyncio.connection import Connection
 
 from coordinator import Coordinator, SettingsError, StoreUnavailable, aio
 from coordinator.aio.requests import MOST, RequestPool
-from coordinator.store.wire import pack
+from coordinator.core.store.wire import pack
 from tests.coordinator.aio.awaiting import until
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -26,7 +26,7 @@ def test_calls_that_find_no_connection_wait_for_one_attempt_together(proxy: Prox
             began = time.monotonic()
             found = await asyncio.gather(*(jobs.counts() for _ in range(100)), return_exceptions=True)
             assert all(isinstance(one, StoreUnavailable) for one in found)
-            assert time.monotonic() - began < 4
+            assert time.monotonic() - began < 20
             proxy.heal()
             assert await jobs.counts()
 
@@ -44,7 +44,7 @@ def test_a_connection_that_keeps_silent_is_given_up_also_where_each_call_is_canc
                 async with asyncio.timeout(0.1):
                     await jobs.counts()
             proxy.heal()  # what is open stays silent
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     with suppress(TimeoutError, StoreUnavailable):
                         async with asyncio.timeout(0.3):
@@ -104,13 +104,13 @@ def test_a_cancelled_request_leaves_its_reply_to_nobody(redis_server: RedisServe
 
 def test_a_loop_that_was_blocked_for_longer_than_the_timeout_hears_its_replies(redis_server: RedisServer) -> None:
     async def body() -> None:
-        async with aio.Coordinator(url=redis_server.url(0), timeout=0.3) as jobs:
+        async with aio.Coordinator(url=redis_server.url(0), timeout=1) as jobs:
             assert await jobs.counts()
             asked = asyncio.create_task(jobs.counts())
             requests = jobs._connections.here.requests
             while requests._idle:
                 await asyncio.sleep(0)
-            time.sleep(0.5)
+            time.sleep(1.5)
             assert await asked
 
     asyncio.run(body())
@@ -130,7 +130,7 @@ def test_closing_disturbs_no_call_that_connects_at_the_moment(redis_server: Redi
             for _ in range(turns):
                 await asyncio.sleep(0)
             await jobs.aclose()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await asked
             await jobs.aclose()
             assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -37,7 +37,7 @@ def test_a_lock_is_held_by_one_task_at_a_time_in_the_order_of_their_coming(press
                 raise ZeroDivisionError
         async with jobs.lock("stock"):
             with pytest.raises(WouldDeadlock):
-                async with jobs.lock("stock", blocking_timeout=5):
+                async with jobs.lock("stock", blocking_timeout=60):
                     pass
 
     async def hold_at_once(jobs: aio.Coordinator) -> None:

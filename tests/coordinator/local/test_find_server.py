@@ -117,7 +117,7 @@ def test_where_all_are_too_old_the_error_names_them(alone: Path, monkeypatch: py
         EmbeddedRedis(alone / "redis").start()
     told = (
         f"{alone / 'redis-server'} is Redis 6.2.14",
-        f"{alone / 'valkey-server'} is a program that does not tell its",
+        f"{alone / 'valkey-server'} is a program that prints no version",
     )
     for word in (*told, *NEEDED, "celery-coordinator[embedded]", "COORDINATOR_URL"):
         assert word in str(refusal.value)

@@ -102,18 +102,18 @@ def test_what_a_power_cut_tore_is_whole_or_not_there_also_after_the_restart_behi
 
         def write(*names: str) -> None:
             client.eval(both, 0, *names)
-            wait_until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0, 10)
+            wait_until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0)
 
         def restart(cut: int) -> None:
             os.kill(server.pid, signal.SIGKILL)
-            wait_until(lambda: not server.pid, 10)
+            wait_until(lambda: not server.pid)
             newest = max((tmp_path / "redis").rglob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
             os.truncate(newest, newest.stat().st_size - cut)
             server.start()
 
         write("a", "b")
         restart(cut=len("*1\r\n$4\r\nEXEC\r\n") + 5)
-        wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 10)
+        wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
         write("c", "d")
         restart(cut=0)
         assert sorted(client.keys()) == ["c", "d"]

@@ -9,11 +9,11 @@ from typing import Any
 from celery import Celery, _state
 
 from coordinator import Coordinator
-from coordinator.jobs.record import totals
+from coordinator.core.jobs.record import totals
+from coordinator.core.store.client import Store
+from coordinator.core.store.times import to_ms
 from coordinator.scheduler.beat import Scheduler
 from coordinator.scheduler.entry import Entry
-from coordinator.store.client import Store
-from coordinator.store.times import to_ms
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_until
 
@@ -101,7 +101,7 @@ def entry(name: str = "n", schedule: Any = FAST, **rest: Any) -> Entry:
     return Entry(name, schedule, **({"task": "sync", "key": name} | rest))
 
 
-def run(*beats: Scheduler, until: Callable[[], object], seconds: float = 15) -> float:
+def run(*beats: Scheduler, until: Callable[[], object], seconds: float = 60) -> float:
     """Tick as beat does, each beat in turn, without its waiting. Returns how long the slowest tick took."""
     slowest = 0.0
 
@@ -134,6 +134,6 @@ def without_gap(ticks: Iterable[str], step: float = FAST) -> bool:
 
 
 def look_again(beat: Scheduler) -> None:
-    """The next tick is a round: sources and overdue senders are looked at."""
+    """The next tick is a round: the beat reads its sources and the overdue ticks."""
     beat._round_at = 0.0
     beat.tick()

@@ -10,13 +10,13 @@ import pytest
 from celery import Celery
 from celery.schedules import schedule
 
-from coordinator import SettingsError
+from coordinator import SettingsError, Use
+from coordinator.core.store.times import instant, to_ms
 from coordinator.scheduler.beat import LAPSE, Scheduler
 from coordinator.scheduler.entry import next_tick, tick_id
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Every
 from coordinator.scheduler.ticks import CLAIM
-from coordinator.store.times import instant, to_ms
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, instant_of, look_again, run, source, without_gap
 from tests.harness.redis import RedisServer
 
@@ -30,15 +30,23 @@ def test_of_any_number_of_beats_one_takes_each_tick(beats: Beats) -> None:
 
 def test_a_keyed_entry_is_submitted_with_all_that_it_says(beats: Beats) -> None:
     beat = beats.beat(
-        source(
-            entry(args=[1], kwargs={"a": 2}, when_busy="defer", submit={"priority": 7, "merge_args": {"pids": None}})
-        )
+        source(entry(args=[1], kwargs={"a": 2, "pids": None}, submit={"priority": 7, "collect": {"how": "merge"}}))
     )
     run(beat, until=lambda: len(beats.ids()) >= 3)
     first, second, third = beats.ids()[:3]
     job = beats.coordinator.job(first)
     assert (job.keys, job.task, job.args, job.kwargs) == (("n",), "sync", (1,), {"a": 2, "pids": None})
     assert [beats.coordinator.job(tick).id for tick in (second, third)] == [first, first]  # they coalesced
+
+
+def test_an_entry_may_use_quotas_and_stand_in_no_lane(beats: Beats) -> None:
+    beats.coordinator.quota("api", concurrency=1)
+    beat = beats.beat(source(entry(key=[], submit={"uses": {"api": Use(until="end")}})))
+    run(beat, until=lambda: len(beats.ids()) >= 2)
+    jobs = [beats.coordinator.job(tick) for tick in beats.ids()[:2]]
+    assert [(job.keys, job.uses) for job in jobs] == [((), {"api": Use(until="end")})] * 2
+    beats.coordinator.entries.put(entry("stored", 3600, key=[], submit={"uses": {"api": 1}}))
+    assert beats.coordinator.entries.entry("stored", 0).key == []
 
 
 def test_a_tick_that_a_dead_beat_took_and_did_not_send_is_sent_by_another(beats: Beats) -> None:
@@ -170,7 +178,7 @@ def test_ticks_missed_while_no_beat_ran_are_one_late_tick(beats: Beats) -> None:
     beats.absent("n", beats.now() - timedelta(minutes=5))
     beats.beat(source(entry(schedule=2))).tick()
     (only,) = beats.ids()
-    assert beats.now() - instant_of(only) < timedelta(seconds=3)
+    assert beats.now() - instant_of(only) < timedelta(seconds=60)
 
 
 def test_a_tick_missed_longer_ago_than_the_grace_is_passed_over(beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,7 +190,7 @@ def test_a_tick_missed_longer_ago_than_the_grace_is_passed_over(beats: Beats, ca
     for beat in several * 2:
         look_again(beat)
     assert beats.ids() == []
-    assert sum("passed over" in record.message for record in caplog.records) == 1
+    assert sum("are not sent" in record.message for record in caplog.records) == 1
     assert instant(int(beats.tick("n")["last"])) == two_hours_ago.replace(microsecond=0)
 
 
@@ -196,7 +204,7 @@ def test_a_tick_that_could_not_be_sent_within_the_grace_is_passed_over(
     beats.take("n", long_ago, claim=0)
     look_again(beat)
     assert tick_id("n", long_ago) not in beats.ids()
-    assert "no beat could send it in time" in caplog.text
+    assert "older than misfire_grace" in caplog.text
     assert "unsent" not in beats.tick("n")
 
 
@@ -211,7 +219,7 @@ BAD: dict[str, Any] = {
     "has no JSON form": GOOD | {"args": [object()]},
     "'nightly' is no entry": "nightly",
     "args is a list of arguments": GOOD | {"args": "abc"},
-    "kwargs is a table by names": GOOD | {"kwargs": [1]},
+    "kwargs must be a mapping": GOOD | {"kwargs": [1]},
     "task is the name of a task": GOOD | {"task": len},
     "a name is 1 to 255 bytes": GOOD | {"name": 5},
     "when_busy": GOOD | {"key": "k", "when_busy": "skp"},
@@ -227,11 +235,11 @@ def test_bad_entries_are_named_and_left_out_and_the_others_go_on(
     good = GOOD | {"schedule": FAST, "key": "good"}
     beat = beats.beat(beat_schedule={**BAD, "good": good})
     run(beat, until=beats.ids)
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(said) == len(BAD)
-    for what, sentence in zip(BAD, said, strict=True):
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(messages) == len(BAD)
+    for bad, sentence in zip(BAD, messages, strict=True):
         assert sentence.startswith("schedule entry ")
-        assert what in sentence.partition(" is left out: ")[2]
+        assert bad in sentence.partition(" is left out: ")[2]
 
 
 def test_a_task_that_the_app_does_not_have_is_named_with_the_one_that_was_meant(
@@ -262,7 +270,7 @@ def test_while_redis_is_away_beat_says_so_once_and_then_catches_up(
     own_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    beats = Beats(own_redis, "coord", timeout=0.2)
+    beats = Beats(own_redis, "coord", timeout=1)
     beat = beats.beat(source(entry()))
     run(beat, until=beats.ids)
     own_redis.pause()
@@ -277,7 +285,7 @@ def test_while_redis_is_away_beat_says_so_once_and_then_catches_up(
 def test_each_round_with_redis_touches_the_file_that_was_named(
     own_redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beats, sign = Beats(own_redis, "coord", timeout=0.2), tmp_path / "sign"
+    beats, sign = Beats(own_redis, "coord", timeout=1), tmp_path / "sign"
     beat = Scheduler(beats.app(), schedule_filename=str(sign))
     run(beat, until=sign.exists)
     own_redis.pause()
@@ -309,7 +317,7 @@ class Pausing(list[int]):
 def test_a_job_whose_beat_lost_redis_before_it_asked_is_put_in_line_when_redis_is_back(
     own_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beats = Beats(own_redis, "coord", timeout=0.2)
+    beats = Beats(own_redis, "coord", timeout=1)
     beat = beats.beat(source(entry(args=Pausing(own_redis))))
     run(beat, until=lambda: "beat waits" in caplog.text)
     own_redis.resume()

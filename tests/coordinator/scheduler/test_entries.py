@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.core.store.times import EPOCH, instant, to_ms
 from coordinator.scheduler.entry import Entry, tick_id
 from coordinator.scheduler.entry_plan import LAG, Due, EntryPlan
 from coordinator.scheduler.quartz import Quartz
 from coordinator.scheduler.schedules import Crontab, Every, Schedule
 from coordinator.scheduler.sources import SourceState
-from coordinator.store.times import EPOCH, instant, to_ms
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -191,7 +191,7 @@ def test_a_source_that_fails_keeps_its_entries_and_is_named_once(caplog: pytest.
     assert [source.again(), source.again()] == [False, False]
     assert list(source.all) == ["n"]
     assert len(caplog.records) == 1
-    assert source.trouble
+    assert source.error
 
 
 def test_a_name_belongs_to_the_first_source_that_has_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -201,7 +201,7 @@ def test_a_name_belongs_to_the_first_source_that_has_it(caplog: pytest.LogCaptur
         source.again()
         source.settle(names)
     assert (list(first.plans), list(second.plans)) == (["n"], ["m"])
-    assert "another source has that name" in caplog.text
+    assert "another source has an entry of that name" in caplog.text
     alone = reading(Entry("m", Every(2), "b"))
     alone.again()
     alone.settle(set())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.core.store.times import instant, milliseconds, to_ms
 from coordinator.scheduler.beat import LAPSE, Scheduler
 from coordinator.scheduler.entry import Entry, next_tick
-from coordinator.store.times import instant, milliseconds, to_ms
 from tests.coordinator.scheduler.beats import (
     FAST,
     Beats,
@@ -34,7 +34,7 @@ def test_a_new_or_changed_schedule_counts_from_the_change(beats: Beats) -> None:
     look_again(beat)
     assert beats.ids() == []
     for name in "ab":
-        assert beats.now() - instant(int(beats.tick(name)["last"])) < timedelta(seconds=5)
+        assert beats.now() - instant(int(beats.tick(name)["last"])) < timedelta(seconds=60)
 
 
 def test_an_unchanged_entry_keeps_its_last_instant_and_a_removed_one_vanishes(beats: Beats) -> None:
@@ -63,7 +63,7 @@ def test_a_new_version_with_the_same_entries_changes_nothing(
         run(until=lambda: beats.now() > instant(int(beats.tick("a")["last"])) + timedelta(seconds=1))
         began = time.monotonic()
         look_again(beat)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
     assert beats.tick("b") == before
     count = len(beats.ids())
     run(beat, until=lambda: len(beats.ids()) >= count + 2)
@@ -74,7 +74,7 @@ def test_a_new_version_with_the_same_entries_changes_nothing(
 def test_a_version_that_went_and_came_back_while_redis_was_away_changes_nothing(
     own_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    beats, given = Beats(own_redis, "coord", timeout=0.2), [entry("a", 1), entry("b", 3600)]
+    beats, given = Beats(own_redis, "coord", timeout=1), [entry("a", 1), entry("b", 3600)]
     former = given[0]
     beat = beats.beat(lambda: (str(given), given))
     run(beat, until=beats.ids)
@@ -122,7 +122,7 @@ def test_an_entry_that_moves_to_another_source_keeps_its_last_instant(beats: Bea
 
 
 def test_two_beats_with_two_versions_never_take_turns(beats: Beats) -> None:
-    """The version that beats stand for is moved only by one that stood for it."""
+    """Only a beat that confirmed the current version of a source moves it."""
     texts = {"old": "1", "new": "1"}
 
     def beat_that_reads(which: str) -> Scheduler:
@@ -144,7 +144,7 @@ def test_two_beats_with_two_versions_never_take_turns(beats: Beats) -> None:
     assert set(late) == {("2",)}
     texts["old"] = "2"
     look_again(lagging)
-    texts["old"] = "1"  # it stood for the current version, so this is a change
+    texts["old"] = "1"  # it confirmed the current version, so this is a change
     look_again(lagging)
     assert beats.tick("n")["hash"] != current
 
@@ -163,7 +163,7 @@ def test_a_version_that_no_beat_stands_for_gives_way(beats: Beats) -> None:
 
 
 def lapse(beats: Beats, beat: Scheduler) -> None:
-    """As if nobody had stood for the current version of the beat's source for so long."""
+    """As if no beat had confirmed the current version of this beat's source for so long."""
     key = beats.store.key("schedule", beat._readings[1].name)
     beats.client.hset(key, "seen", int(beats.client.hget(key, "seen")) - milliseconds(LAPSE))
 
@@ -177,13 +177,13 @@ def test_the_instants_while_a_changed_version_waits_are_sent_once_it_counts(
     for version in "23":
         beat = beats.beat(source(entry("n", 0.5, args=[version], misfire=misfire), version=version))
         look_again(beat)
-        assert "another version counts; this beat's counts once" in caplog.text
+        assert "this beat sends none of its entries until they read this version" in caplog.text
         before, began = beats.ids(), beats.now()
         pass_time(beats, 1.2, beat)
         assert beats.ids() == before
         lapse(beats, beat)
         run(beat, until=lambda: instant_of(beats.ids()[-1]) > began + timedelta(seconds=2))  # noqa: B023
-        assert caplog.records[-1].message.endswith("this beat's version counts")
+        assert caplog.records[-1].message.endswith("this beat's version is current now, and its entries are sent")
         assert {tuple(beats.coordinator.job(job_id).args) for job_id in beats.ids() if job_id not in before} == {
             (version,)
         }
@@ -227,3 +227,28 @@ def test_results_that_do_not_expire_by_themselves_are_cleaned_up_as_celery_does(
     found = next_tick(beats.store, cleanup)
     assert found is not None
     assert (found.hour, found.minute) == (4, 0)
+
+
+def test_a_source_that_a_beat_could_not_read_yet_keeps_what_beats_know_of_it(beats: Beats) -> None:
+    """However long no beat has read it: nobody says that it has no entries."""
+    answers = [entry("a", 3600)]
+
+    def members() -> tuple[str, Iterable[Entry]]:
+        return "1", iter([answers[0]])
+
+    first = beats.beat(members)
+    first.tick()
+    beats.absent("a", since := beats.now() - timedelta(hours=1))
+    taken = answers.pop()
+    beats.client.hset(beats.store.key("schedule", first._readings[1].name), "seen", 0)
+    heir = beats.beat(members)
+    heir.tick()
+    look_again(heir)
+    assert beats.tick("a")["last"] == str(to_ms(since))
+    beats.coordinator.entries.put(entry("stored", FAST))
+    run(heir, until=lambda: [tick for tick in beats.ids() if tick.startswith("stored@")])
+    heir = beats.beat(members, beat_schedule=5)  # no source at all can be read
+    heir.tick()
+    assert beats.tick("a")["last"] == str(to_ms(since))
+    answers.append(taken)
+    run(heir, until=lambda: [tick for tick in beats.ids() if tick.startswith("a@")])

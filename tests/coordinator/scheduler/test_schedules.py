@@ -27,19 +27,32 @@ def test_schedules_of_celery_are_understood_where_they_name_instants() -> None:
     for refused in (True, object()):
         with pytest.raises(TypeError, match="is no schedule"):
             schedule_of(refused)
-    for ignored, told in (
-        (schedule(60, relative=True), "relative of <freq: 1.00 minute>: intervals count"),
-        (schedule(60, nowfun=datetime.now), "nowfun of <freq: 1.00 minute>: beats take"),
+    for ignored, message in (
+        (schedule(60, relative=True), "relative of <freq: 1.00 minute> has no effect: intervals count"),
+        (schedule(60, nowfun=datetime.now), "nowfun of <freq: 1.00 minute> has no effect: beats use"),
         (crontab(nowfun=datetime.now), "nowfun of <crontab"),
         (solar("sunrise", 52.5, 13.4, nowfun=datetime.now), "nowfun of <solar"),
     ):
-        with pytest.raises(TypeError, match=told):
+        with pytest.raises(TypeError, match=message):
             schedule_of(ignored)
     for wrong in (0.05, schedule(0.05), 0.1234567, schedule(timedelta(days=400))):
         with pytest.raises(ValueError, match=r"give 0\.1 s to 366 days, in whole milliseconds"):
             schedule_of(wrong)
     with pytest.raises(QuartzError):
         schedule_of("*/5 * * * *")
+
+
+def test_an_interval_with_a_start_has_it_as_its_first_instant() -> None:
+    start = datetime(2026, 11, 22, 7, 0, 0, 1000, tzinfo=UTC)
+    every = parse("every 90 from 2026-11-22T08:00:00.001+01:00")
+    assert every == Every(90.0, start)
+    assert text_of(every) == "every 90 from 2026-11-22T07:00:00.001000+00:00"
+    assert every.next(start - timedelta(days=1)) == start
+    assert every.next(start) == start + timedelta(seconds=90)
+    assert (str(every), str(Every(90.0))) == (f"Every(seconds=90.0) from {start}", "Every(seconds=90.0)")
+    for wrong in ("every 90 from 2026-11-22T08:00:00", "every 90 from 2026-11-22T08:00:00.0001Z", "every 90 from noon"):
+        with pytest.raises(ValueError):
+            parse(wrong)
 
 
 TABLE = [
@@ -82,7 +95,7 @@ def test_a_zone_of_pytz_or_celery_is_taken_by_its_name(monkeypatch: pytest.Monke
     assert plain(pytz.utc) is UTC
     assert plain(pytz.FixedOffset(90)).utcoffset(None) == timedelta(minutes=90)
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0")
-    with pytest.raises(ValueError, match=r"no time zone 'CET-1CEST,M3\.5\.0' is known here"):
+    with pytest.raises(ValueError, match=r"no time zone 'CET-1CEST,M3\.5\.0' is known"):
         plain(LocalTimezone())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from celery.schedules import crontab
 
-from coordinator import Entry, InvalidJob
+from coordinator import Entry, InvalidJob, Use
 from coordinator.scheduler.beat import Scheduler
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, look_again, pass_time, run, source
 
@@ -64,7 +64,7 @@ def test_a_name_of_another_source_is_refused_and_stays_with_it(beats: Beats) -> 
         lambda: beats.coordinator.entries.put(entry("table", 60)),
         lambda: beats.coordinator.entries.remove("table"),
     ):
-        with pytest.raises(InvalidJob, match="entry 'table' is one of"):
+        with pytest.raises(InvalidJob, match="entry 'table' comes from the source"):
             act()
     assert beats.coordinator.entries.entry("table").when == f"every {FAST}"
 
@@ -75,6 +75,7 @@ ENTRIES: list[dict[str, Any]] = [
     {"schedule": timedelta(minutes=5), "jitter": 30.0, "misfire": "all", "catch_up": 3},
     {"schedule": 60, "first": datetime(2027, 1, 1, tzinfo=UTC), "last": datetime(2028, 1, 1, 12)},
     {"schedule": 60, "key": ["a", "b"], "when_busy": "replace", "submit": {"priority": 3}, "args": (1, "x")},
+    {"schedule": 60, "submit": {"uses": {"licence": 2, "items": Use("all", until="end")}}},
     {"schedule": 60, "key": None, "options": {"queue": "q"}, "kwargs": {"deep": [{"a": None}]}},
 ]
 
@@ -96,7 +97,7 @@ def test_an_entry_that_comes_back_from_redis_is_the_same(given: dict[str, Any]) 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"schedule": "never"}, "never"),
     ({"schedule": object()}, "no schedule"),
-    ({"schedule": 60, "zone": "Europe/Berlin"}, "no use for a zone"),
+    ({"schedule": 60, "zone": "Europe/Berlin"}, "takes no zone"),
     ({"schedule": "0 0 3 * * ?", "zone": "Mars/Base"}, "no time zone 'Mars/Base'"),
     ({"misfire": "never"}, "misfire is one of"),
     ({"catch_up": -1}, "catch_up"),
@@ -110,11 +111,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "said"), BAD, ids=[said for _, said in BAD])
+@pytest.mark.parametrize(("bad", "message"), BAD, ids=[message for _, message in BAD])
 def test_an_entry_that_cannot_be_is_refused_by_name_and_nothing_is_stored(
-    beats: Beats, bad: dict[str, Any], said: str
+    beats: Beats, bad: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidJob, match=said) as refused:
+    with pytest.raises(InvalidJob, match=message) as refused:
         beats.coordinator.entries.put(Entry(**({"name": "n", "schedule": 60, "task": "sync", "key": "n"} | bad)))
     assert str(refused.value).count("entry 'n'") <= 1
     assert beats.coordinator.entries.all() == []

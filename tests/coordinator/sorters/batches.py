@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordinator import Sorter
-from coordinator.store.client import Store
+from coordinator.core.store.client import Store
 
 
 def signature(name: str = "shop.work", **options: Any) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 import pytest
 
 from coordinator import Coordinator, Sorter
+from coordinator.core.store.client import Store
 from coordinator.sorters.sorter import natural
-from coordinator.store.client import Store
 from tests.coordinator.sorters.batches import add, flush, names, overdue, signature
 from tests.harness.command import Call, listed, loaded, told
 from tests.harness.hand_node import Puppet
@@ -70,12 +70,12 @@ def test_thousands_of_orders_are_flushed_step_by_step(coordinator: Coordinator, 
     made = signature()
     for number in reversed(range(2_000)):
         sorter.add(str(number), f"key/{number % 100}", made)
-    wait_until(lambda: store.step("sorter_flush", 300) == 0 and not coordinator.sorters(), 30)
+    wait_until(lambda: store.step("sorter_flush", 300) == 0 and not coordinator.sorters())
     for key in (0, 99):
         assert names(coordinator.lane(f"key/{key}").jobs) == [str(number) for number in range(key, 2_000, 100)]
 
 
-def test_an_operator_adds_an_order_and_flushes_the_sorter_without_a_warden(call: Call, node: Puppet) -> None:
+def test_an_operator_adds_an_order_and_flushes_the_sorter_without_a_supervisor(call: Call, node: Puppet) -> None:
     for name in ("b", "a"):
         said = told(
             call("sorters", "add", "s", name, "k", "shop.work", "--args", "[1]", "--why", "late", "--by", "ann")

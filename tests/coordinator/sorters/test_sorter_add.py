@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from coordinator import Coordinator, DuplicateOrder, InvalidJob, Sorter, StoreRefused, StoreUnavailable
-from coordinator.store.client import Store
+from coordinator import (
+    Coordinator,
+    DuplicateOrder,
+    InvalidJob,
+    Sorter,
+    StoreRefused,
+    StoreUnavailable,
+    UnknownQuota,
+)
+from coordinator.core.store.client import Store
 from tests.coordinator.conftest import ClientAt
 from tests.coordinator.sorters.batches import add, flush, names, overdue, signature
 from tests.harness.hand_node import Puppet
@@ -27,7 +35,7 @@ def test_an_order_is_held_visible_and_in_no_line(coordinator: Coordinator, order
     assert held.due
     assert 9.9 < (held.due - held.first).total_seconds() < 10.1
     (cause,) = coordinator.why("orders/9").causes
-    assert cause.text.startswith("job orders/9 is held by the sorter 'orders' until no more come: 20")
+    assert cause.text.startswith("orders/9 is held by the sorter orders until no more come: 20")
     coordinator.cancel("orders/9")
 
 
@@ -124,7 +132,7 @@ def test_a_sorter_that_cannot_work_is_refused(coordinator: Coordinator, given: d
         ("\udcff", {}, "order_id"),
         (7, {}, "order_id 7"),
         ("é" * 260, {}, "order_id .* too long"),
-        ("a", {"job_id": "x"}, "job_id: of an order"),
+        ("a", {"job_id": "x"}, "job_id: an order's job id"),
         ("a", {"when_busy": "skip"}, "when_busy='skip'"),
         ("a", {"colour": "red"}, "colour"),
         ("a", {"key": ""}, "a key is text"),
@@ -159,3 +167,15 @@ def test_a_full_redis_refuses_an_order_and_lets_go_of_those_it_has(own_redis: Re
         node.finish(taken)
         client.config_set("maxmemory", 0)
     assert (coordinator.counts()["created"], coordinator.sorters()) == (2, [])
+
+
+def test_an_order_that_uses_a_quota_which_nobody_declared_is_refused_by_name(
+    coordinator: Coordinator, orders: Sorter
+) -> None:
+    coordinator.quota("q", concurrency=1)
+    for uses, error in (("p", UnknownQuota), ({"q": 2}, InvalidJob)):
+        with pytest.raises(error):
+            orders.add("a", "k", signature(), uses=uses, if_unknown="wait")
+    assert coordinator.counts().get("created") == 0
+    orders.add("a", "k", signature(), uses="q", if_unknown="wait")
+    coordinator.cancel("orders/a")

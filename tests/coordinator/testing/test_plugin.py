@@ -307,8 +307,8 @@ def test_a_suite_has_each_test_fail_that_forgets_the_fixture(
     env = {**os.environ, "REAL": redis_server.url(0), "PREFIX": prefix}
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, env=env)
     assert "4 failed, 2 passed" in done.stdout, done.stdout + done.stderr
-    said = rf"\nE +Failed: the test asks the coordinator's Redis at {redis_server.url(0)}: give it the fixture coordin"
-    assert len(re.findall(said, done.stdout)) == 4
+    failure = rf"\nE +Failed: the test calls the coordinator's Redis at {redis_server.url(0)}: use the fixture coordin"
+    assert len(re.findall(failure, done.stdout)) == 4
 
 
 UNRELATED = """
@@ -326,3 +326,36 @@ def test_a_suite_that_does_not_use_the_fixture_loads_nothing_else_of_ours(tmp_pa
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout
+
+
+def test_jobs_run_after_others_and_events_let_all_go_on_within_the_call(jobs: InlineJobs, diary: Diary) -> None:
+    def pair(left: int, right: int) -> list[int]:
+        return [left, right]
+
+    task = _task(pair)
+    first = coordinator.submit("a", task.s(1, 2), job_id="first")
+    assert coordinator.submit("b", task.s(3), after={"right": first}).get() == [3, [1, 2]]
+    event = coordinator.event("approved")
+    waiting = coordinator.submit_many(
+        (f"c/{number}", task.s(left=number), {"after": {"right": event}}) for number in range(250)
+    )
+    assert {one.state for one in waiting} == {"blocked"}
+    with pytest.raises(WaitTimeout):
+        waiting[0].get(timeout=5)
+    event.set("yes")
+    assert [one.get() for one in waiting] == [[number, "yes"] for number in range(250)]
+
+
+def test_a_graph_in_any_order_and_failures_behind_a_failed_job_end_within_the_call(jobs: InlineJobs) -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    def go() -> None: ...
+
+    bad, good = _task(fail), _task(go)
+    chain = [
+        (f"k/{number % 7}", good.s(), {"job_id": f"{number}", "after": [f"{number + 1}"]}) for number in range(300)
+    ]
+    found = coordinator.submit_many([*chain, ("k", bad.s(), {"job_id": "300"})])
+    assert {one.state for one in found} == {"failed"}
+    assert "job 1, which failed" in (coordinator.job("0").error or {})["message"]

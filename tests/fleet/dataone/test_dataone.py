@@ -60,7 +60,7 @@ def test_dataones_client_asks_by_certificate_and_by_token(service: Service, door
     service.node("one")
     assert client(door, str(pem), PIDS[0]) == [*known, True]
     assert client(door, token, PIDS[1]) == [*known, True]
-    wait_until(lambda: {*PIDS} <= service.pids(A), 30)
+    wait_until(lambda: {*PIDS} <= service.pids(A))
     members[1].put("only-b", instants.now() - timedelta(minutes=1))
     service.ask(json.dumps({"node": B, "id": "b"}))
     assert service.ended("b").state == "succeeded"

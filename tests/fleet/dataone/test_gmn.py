@@ -77,7 +77,7 @@ class Gmn(Server):
         return {"env": self.environ}
 
     def answers(self) -> bool:
-        return super().answers() and httpx.get(f"{self.url}/v2/monitor/ping").status_code == 200
+        return super().answers() and httpx.get(f"{self.url}/v2/monitor/ping", timeout=60).status_code == 200
 
     def write(self, act: str, *pids: str) -> None:
         """As a scientist's program does: create, update, archive, delete."""
@@ -106,7 +106,6 @@ def gmn(tmp_path: Path, database: str) -> Iterator[Gmn]:
         yield gmn
 
 
-@pytest.mark.timeout(300)
 def test_gmn_is_approved_harvested_asks_for_its_objects_and_deletes_them(
     service: Service, gmn: Gmn, door: Door
 ) -> None:
@@ -125,7 +124,7 @@ def test_gmn_is_approved_harvested_asks_for_its_objects_and_deletes_them(
     refreshed()
     gmn.write("create", asked)
     assert gmn.synchronize(door, asked) == "not there"
-    wait_until(lambda: asked in service.pids(A), 30)
+    wait_until(lambda: asked in service.pids(A))
     assert gmn.synchronize(door, asked) == "there"
     gmn.write("archive", first)
     refreshed()

@@ -7,16 +7,16 @@ import pytest
 from kombu.entity import Queue
 from kombu.exceptions import OperationalError
 
-from coordinator.broker import CONFIRMED
-from coordinator.celery_patches.confirmed import confirmed
-from coordinator.runner.canvas import Caller, Ended, go_on, request_of
+from coordinator.core.broker import CONFIRMED
+from coordinator.core.celery_patches.confirmed import confirmed
+from coordinator.core.runner.canvas import Caller, Ended, go_on, request_of
 from tests.coordinator.scheduler.beats import FAST, Beats, entry, run, source, without_gap
 from tests.harness.fleet import Fleet
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import within
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 
 def test_a_confirmed_publish_says_so_where_the_broker_does_not_answer_and_the_next_one_is_accepted(

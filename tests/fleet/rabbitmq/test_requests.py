@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from kombu.entity import Queue
 
-from coordinator.warden.inbox.inbox import Inbox
-from tests.coordinator.warden.inbox.senders import QUEUE
+from coordinator.inbox.inbox import Inbox
+from tests.coordinator.inbox.senders import QUEUE
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import wait_until
 
@@ -54,8 +54,8 @@ def test_messages_that_are_no_tasks_end_nothing_in_a_worker_whose_queues_have_pr
                 )
             app.send_task("nobody.has.it", exchange="", routing_key=queue, producer=producer)
     job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(job.id, 30).result == 3
-    assert fleet.shop.add.delay(3, 4).get(timeout=30) == 7
-    wait_until(lambda: fleet.messages() == 0, 20, fleet.logs)
+    assert fleet.coordinator.wait(job.id, 60).result == 3
+    assert fleet.shop.add.delay(3, 4).get(timeout=60) == 7
+    wait_until(lambda: fleet.messages() == 0, what=fleet.logs)
     assert worker.process.poll() is None
     assert "Connection to broker lost" not in worker.log.read_text()

@@ -4,27 +4,27 @@ import time
 
 import pytest
 
-from coordinator.celery_patches.confirmed import confirmed
+from coordinator.core.celery_patches.confirmed import confirmed
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.rabbitmq import Broker
 from tests.harness.waiting import wait_until, within
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 
 LANES, EACH = 4, 8
-BACK = 20.0  # seconds on a busy machine; docs/failures.md says what it takes on a quiet one
+BACK = 40.0  # seconds on a busy machine; docs/failures.md says what it takes on a quiet one
 
 
 def family(worker: Worker) -> set[int]:
     """The processes of a node."""
-    return {worker.pid, worker.warden().pid, *(child.pid for child in worker.children())}
+    return {worker.pid, worker.supervisor().pid, *(child.pid for child in worker.children())}
 
 
 def ask(fleet: Fleet, first: int, seconds: float) -> list[str]:
     """Submit a load of jobs, none of which takes long to submit."""
     asked = []
     for number in range(first, first + LANES * EACH):
-        with within(3):
+        with within(10):
             key = f"k{number % LANES}"
             asked.append(fleet.depot.coordinator.submit(key, fleet.depot.work.s(f"{key}:{number:03}", seconds)).id)
     return asked
@@ -62,10 +62,10 @@ def test_it_is_killed_while_idle_nodes_are_asked_for_work_and_again_under_load(f
         assert own == sorted(own)
     assert fleet.depot.add.delay(1, 2).get(timeout=60) == 3
     rabbitmq.server.alarm(True)
-    with within(3):
+    with within(10):
         after = fleet.depot.coordinator.submit("after", fleet.depot.add.s(1, 2))
     rabbitmq.server.alarm(False)
     assert fleet.depot.coordinator.wait(after.id, 60).result == 3
-    wait_until(lambda: rabbitmq.messages() == 0, 30)
+    wait_until(lambda: rabbitmq.messages() == 0)
     assert [family(node) for node in nodes] == before
     assert "Trying again in 6.00" not in fleet.logs(), "Celery's own pauses grow to 30 s"

@@ -5,6 +5,7 @@ from typing import Any
 
 from coordinator import Job
 from tasks.batches import ItemEvent, Items, NewEvent
+from tasks.components import poll
 
 POLL = "tasks.components.poll"
 
@@ -20,9 +21,7 @@ def deliver(items: Items, *names: str, does: str = "", priority: int | None = No
 
 def run(press: Any, name: str = "Checker") -> Job:
     """A run of the component, once it is over."""
-    component = press.components[name]
-    signature = press.components.signature(POLL, name)
-    made = press.coordinator.submit(component.run_lane, signature, when_busy="skip")
+    made = poll.submit_run(press.components, press.components[name])
     return press.coordinator.wait(made.id, 60)  # type: ignore[no-any-return]
 
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import delete
 
-from coordinator.cli.main import cli
-from coordinator.cli.session import Session
+from coordinator.ops.cli.main import cli
+from coordinator.ops.cli.session import Session
 from tasks.batches import Items
 from tasks.batches.schema import metadata
 from tests.harness.command import Call
@@ -79,14 +79,14 @@ def fleet(standing: Callable[[str], Standing], rabbitmq: str, request: pytest.Fi
 
 @pytest.fixture
 def press(fleet: Fleet) -> Iterator[Any]:
-    """The module of the app, and an empty store. At the end no lane has a limit, so that the next test has the node."""
+    """The module of the app, and an empty store. At the end no quota is declared, as the next test expects."""
     press = fleet.app("press")
     with press.components.items.engine.begin() as connection:
         for table in metadata.tables.values():
             connection.execute(delete(table))
     yield press
-    for lane in press.coordinator.lanes():
-        press.coordinator.set_limit(lane.key, 1)
+    for quota in press.coordinator._quotas.page("", 100, "")[0]:
+        press.coordinator.drop_quota(quota.name)
     press.coordinator.store._client.delete(press.coordinator.store.key("declared"))
 
 

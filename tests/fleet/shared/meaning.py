@@ -58,7 +58,7 @@ class Run:
         return found
 
     def noted(self, *texts: str) -> None:
-        wait_until(lambda: set(texts) <= set(self.notes()), 30, f"{self.id}: {texts} is not noted: {self.notes()}")
+        wait_until(lambda: set(texts) <= set(self.notes()), what=f"{self.id}: {texts} is not noted: {self.notes()}")
 
     def open(self) -> None:
         self.module.open_gate(self.id)
@@ -102,7 +102,7 @@ def ended(result: Any, seconds: float = 40) -> Any:
 
 
 def in_state(result: Any, state: str) -> None:
-    wait_until(lambda: result.state == state, 40, lambda: f"{result.state}, not {state}")
+    wait_until(lambda: result.state == state, what=lambda: f"{result.state}, not {state}")
 
 
 # Calls and their options.
@@ -348,7 +348,7 @@ def got(run: Run, *what: Any, **named: Any) -> Any:
         return [type(error).__name__, error.args, "TimeLimitExceeded" in str(type(error).__mro__)]
     with suppress(AssertionError), allow_join_result():
         try:
-            return made.get(timeout=10)
+            return made.get(timeout=60)
         except Exception as error:
             return [type(error).__name__, error.args, "TimeLimitExceeded" in str(type(error).__mro__)]
 
@@ -369,7 +369,7 @@ def _(run: Run) -> Any:
 
 @case("revoke before its turn")
 def _(run: Run) -> Any:
-    made = run.call(run.s("add", 1), countdown=1.5)
+    made = run.call(run.s("add", 1), countdown=5)
     time.sleep(0.5)
     made.revoke()
     return made
@@ -401,7 +401,7 @@ def _(run: Run) -> Any:
 
 @case("revoke by a stamp")
 def _(run: Run) -> Any:
-    made = run.call(run.s("add", 1), countdown=1.5, stamped_headers=["case"], case=run.id)
+    made = run.call(run.s("add", 1), countdown=5, stamped_headers=["case"], case=run.id)
     time.sleep(0.5)
     run.app.control.revoke_by_stamped_headers({"case": [run.id]})
     return made

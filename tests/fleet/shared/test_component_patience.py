@@ -17,7 +17,7 @@ from tests.harness.waiting import wait_until
 __all__ = ["server"]
 
 NODE = Node("press", 2, ALONE, QUICK)
-IMPATIENT = {"TEST_LIMIT": "60", "TEST_PATIENCE": "0.5", "TEST_RETRY": "4"}
+IMPATIENT = {"TEST_PATIENCE": "0.5", "TEST_RETRY": "4"}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_work_is_done_again_where_its_result_could_not_be_stored_in_time(
     fleet.begun("B1-RT1")
     server.kill()
     fleet.go("B1-RT1")
-    wait_until(lambda: press.coordinator.job(f"{run}/B1-RT1").state == "retrying", 30, fleet.logs)
+    wait_until(lambda: press.coordinator.job(f"{run}/B1-RT1").state == "retrying", what=fleet.logs)
     server.start()
     fleet.go("B1-RT1")
     assert press.coordinator.wait(run, 60).state == "succeeded"
@@ -51,11 +51,11 @@ def test_a_result_that_no_attempt_could_store_is_counted_shown_and_in_the_end_re
     server.kill()
     fleet.go("B1-RT1")
     child = f"{run}/B1-RT1"
-    wait_until(lambda: press.coordinator.job(child).state == "rolling_back", 30, fleet.logs)
+    wait_until(lambda: press.coordinator.job(child).state == "rolling_back", what=fleet.logs)
     assert press.coordinator.counts()["retries"] == 1
     shown = command("job", child).output
     assert "OperationalError" in shown
     server.start()
     assert press.coordinator.wait(run, 60).state == "failed"
     assert kinds(event(press.components.items, "B1-RT1")) == ["infrastructure"]
-    wait_until(lambda: not press.coordinator.lanes("Checker/"), 10)
+    wait_until(lambda: not press.coordinator.lanes("Checker/"))

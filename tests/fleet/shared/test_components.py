@@ -9,18 +9,18 @@ from typing import Any
 from click.testing import Result
 from sqlalchemy import String, literal, update
 
-from coordinator.store.times import moment
+from coordinator.core.store.times import moment
 from tasks.batches import Items
 from tasks.batches.schema import items as rows
-from tasks.components import look
-from tests.fleet.shared.components import POLL, deliver, event, run
+from tasks.components import look, poll
+from tests.fleet.shared.components import deliver, event, run
 from tests.harness.command import Call
 from tests.harness.fleet import Fleet
-from tests.harness.lane_watch import watched
+from tests.harness.job_watch import watched
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
-NODE = Node("press", 4, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "slice": 60})
+NODE = Node("press", 4, settings={"lock_ttl": 5, "sweep": 0.1, "heartbeat": 0.5, "slice": 60})
 
 
 def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, items: Items) -> None:
@@ -52,7 +52,7 @@ def test_each_item_has_one_event_and_the_run_lists_what_came_of_it(press: Any, i
     (path,) = event(items, "B6-RT1").report.failures
     assert (path.type, path.description) == (
         "exception",
-        "TypeError: the file of a failure is a text, and PosixPath('page-1.jp2') is none",
+        "TypeError: the file of a failure is a text, not PosixPath('page-1.jp2')",
     )
     assert [one.type for one in items.events("B5-RT1")] == ["Data_Received"]
     again = run(press)
@@ -72,8 +72,9 @@ def test_never_more_run_than_may_and_never_fewer_while_items_wait(fleet: Fleet, 
     deliver(items, *names[:8], does="sleep 0.1")
     deliver(items, names[8], does="sleep 0.1", priority=9)
     deliver(items, names[9], does="sleep 0.1", priority=1)
-    with watched(press.coordinator.store, "Checker") as seen:
-        assert run(press).state == "succeeded"
+    with watched(press.coordinator.store, [f"watched/{name}" for name in names]) as seen:
+        made = poll.submit_run(press.components, press.components["Checker"], "watched")
+        assert press.coordinator.wait(made.id, 60).state == "succeeded"
     stamps = [stamp for stamp in fleet.stamps() if stamp.name in names]
     assert max(accumulate(1 if stamp.what == "begin" else -1 for stamp in stamps)) == 3
     begun = [stamp.name for stamp in stamps if stamp.what == "begin"]
@@ -81,7 +82,7 @@ def test_never_more_run_than_may_and_never_fewer_while_items_wait(fleet: Fleet, 
     assert {one.running + one.ready for one in seen if one.waiting} == {3}, "as many are admitted as may"
     began = next(number for number, one in enumerate(seen) if one.running == 3)
     crowded = [one for one in seen[began:] if one.waiting]
-    assert len(crowded) > 20
+    assert len(crowded) > 3
     assert {one.running for one in crowded} == {3}, "a place stood empty while items waited"
 
 
@@ -92,19 +93,19 @@ def test_an_item_that_somebody_holds_is_skipped_and_a_fast_one_waits_for_no_slow
     deliver(items, "B2-RT1", "B3-RT1")
     checker = press.components["Checker"]
     with press.coordinator.lock("Checker/B3-RT1"):
-        made = press.coordinator.submit(checker.run_lane, press.components.signature(POLL, "Checker"))
+        made = poll.submit_run(press.components, checker)
         fleet.begun("B1-RT1", "B2-RT1")
         wait_until(lambda: len(items.events("B2-RT1")) == 2)
         lane = press.coordinator.lane
         wait_until(lambda: lane("Checker/B2-RT1").state == "empty")
         child = press.coordinator.job(f"{made.id}/B1-RT1")
-        assert child.keys == ("Checker/B1-RT1", "Checker")
+        assert child.keys == ("Checker/B1-RT1",)
         (working,) = [one for one in look.working(press.components, checker) if one.node]
         assert (working.item, working.node) == ("B1-RT1", "one@test")
         deliver(items, "B4-RT1")
         assert [one["item"] for one in run(press).result] == ["B4-RT1"], "a second batch waits for no slow child"
         fleet.go("B1-RT1")
-        found = press.coordinator.wait(made.id, 30)
+        found = press.coordinator.wait(made.id, 60)
     assert sorted(one["item"] for one in found.result) == ["B1-RT1", "B2-RT1"]
     assert [one["item"] for one in run(press).result] == ["B3-RT1"]
 
@@ -113,12 +114,12 @@ def test_a_run_that_is_begun_again_finds_its_children(fleet: Fleet, press: Any, 
     deliver(items, "B1-RT1", does="wait")
     deliver(items, "B2-RT1")
     child = press.components.signature("tasks.components.work", "Checker", "B1-RT1")
-    press.coordinator.submit(["Checker/B1-RT1", "Checker"], child, job_id="again/B1-RT1")
+    press.coordinator.submit("Checker/B1-RT1", child, job_id="again/B1-RT1")
     fleet.begun("B1-RT1")
-    press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"), job_id="again")
+    poll.submit_run(press.components, press.components["Checker"], "again")
     wait_until(lambda: press.coordinator.job("again").state == "parked")
     fleet.go("B1-RT1")
-    found = press.coordinator.wait("again", 30).result
+    found = press.coordinator.wait("again", 60).result
     assert [one["item"] for one in found] == ["B1-RT1", "B2-RT1"]
 
 
@@ -129,8 +130,7 @@ def test_a_hung_child_holds_its_place_alone_and_a_new_item_begins_by_its_priorit
 
     def parked(item: str, priority: int | None = None) -> str:
         deliver(items, item, priority=priority)
-        component, poll = press.components["Binder"], press.components.signature(POLL, "Binder")
-        made = press.coordinator.submit(component.run_lane, poll, when_busy="skip")
+        made = poll.submit_run(press.components, press.components["Binder"])
         wait_until(lambda: press.coordinator.job(made.id).state == "parked")
         return str(made.id)
 
@@ -143,12 +143,12 @@ def test_a_hung_child_holds_its_place_alone_and_a_new_item_begins_by_its_priorit
         assert run(press, "Binder").result["outcome"] == "nothing to do", "its line has as many as it may"
         runs.append(parked("B4-RT1", priority=2))
     assert press.coordinator.job(f"{runs[1]}/B2-RT1").state == "waiting"
-    assert press.coordinator.lane("component/Binder").length == 3
+    assert [press.coordinator.job(one).state for one in runs] == ["parked"] * 3
     names = ["B1-RT1", "B4-RT1", "B2-RT1"]
     for name in names:
         fleet.go(name)
     for name, job in zip(names, (runs[0], runs[2], runs[1]), strict=True):
-        (told,) = press.coordinator.wait(job, 20).result
+        (told,) = press.coordinator.wait(job, 60).result
         assert (told["item"], told["outcome"]) == (name, "succeeded"), "as any run says it"
         assert event(items, name, "Bound").success
     assert [stamp.name for stamp in fleet.stamps(what="begin")] == names
@@ -176,7 +176,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     assert act("append", names[0], "Boxed").exit_code == 0
     (line,) = (one for one in command("items").output.splitlines() if one.startswith(names[0]))
     assert "Bound FAILED, Boxed, " in line
-    made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
+    made = poll.submit_run(press.components, press.components["Checker"])
     fleet.begun(*names[:3])
     wait_until(lambda: press.coordinator.job(made.id).state == "parked")
     assert act("prioritise", names[5], "1").output == f"{names[5]} has priority 1; 1 waiting jobs were moved\n"
@@ -192,7 +192,7 @@ def test_acts_reach_what_waits_and_are_refused_under_somebodys_hands(
     assert sorted(one["item"] for one in working) == names[:3]
     for name in names[:3]:
         fleet.go(name)
-    press.coordinator.wait(made.id, 30)
+    press.coordinator.wait(made.id, 60)
     begun = sorted(fleet.stamps(what="begin"), key=lambda stamp: stamp.fence)
     assert [stamp.name for stamp in begun[3:]] == [names[5], names[3]]
     assert [one.type for one in items.events(names[4])] == ["Data_Received", "Manually_stopped"]
@@ -248,7 +248,7 @@ def test_a_row_that_cannot_be_read_is_named_and_hides_no_other_from_a_component(
             connection.execute(update(rows).where(rows.c.item == name).values(modified=literal("yesterday", String)))
 
     poison(names[10])
-    made = press.coordinator.submit("component/Checker", press.components.signature(POLL, "Checker"))
+    made = poll.submit_run(press.components, press.components["Checker"])
     fleet.begun(*names[:3])
     poison(names[12])
     for name in names[:3]:

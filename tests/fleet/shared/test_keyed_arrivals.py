@@ -38,11 +38,11 @@ def test_a_stranger_s_message_lands_in_the_lane_under_its_own_id(fleet: Fleet, k
     first = keyed.held.delay("first")
     fleet.begun("first")
     sent = stranger.send_task("keyed.add", (1,), {"y": 2}, link=stranger.signature("keyed.note"), headers={"x": "y"})
-    wait_until(lambda: keyed.coordinator.lane("lane/usual").length == 2, 20, fleet.logs)
+    wait_until(lambda: keyed.coordinator.lane("lane/usual").length == 2, what=fleet.logs)
     assert keyed.coordinator.job(sent.id).state == "waiting"
-    wait_until(lambda: fleet.messages() == 0, 20)
+    wait_until(lambda: fleet.messages() == 0)
     fleet.go("first")
-    assert (sent.get(timeout=20), first.get(timeout=20)) == (3, "first")
+    assert (sent.get(timeout=60), first.get(timeout=60)) == (3, "first")
     fleet.begun("note/3")
 
 
@@ -53,7 +53,7 @@ def test_a_call_and_a_stranger_s_message_with_equal_arguments_share_a_lane(
     for ours, theirs in pairs:
         keys = []
         for call in (keyed.nothing.delay(lane=ours), stranger.send_task("keyed.nothing", kwargs={"lane": theirs})):
-            call.get(timeout=20)
+            call.get(timeout=60)
             keys.append(keyed.coordinator.job(call.id).keys)
         assert keys[0] == keys[1]
 
@@ -65,24 +65,24 @@ def test_a_key_of_headers_is_one_lane_for_a_call_and_a_message_and_for_their_ret
     made = keyed.rent.apply_async((True,), headers=headers), stranger.send_task("keyed.rent", (True,), headers=headers)
     submitted = keyed.coordinator.submit(None, keyed.rent.si(True).set(headers=headers))
     for call in made:
-        assert call.get(timeout=20) == "ann"
-    assert submitted.get(20) == "ann"
+        assert call.get(timeout=60) == "ann"
+    assert submitted.get(timeout=60) == "ann"
     jobs = [keyed.coordinator.job(one.id) for one in (*made, submitted)]
     assert [(job.keys, job.attempt) for job in jobs] == 3 * [(("ann/rent",), 2)]
     other = keyed.rent.apply_async((True, "ben"), headers=headers)
     with pytest.raises(NoRetry, match="its new arguments make the key 'ben/rent', and the job holds only"):
-        other.get(timeout=20)
+        other.get(timeout=60)
     with pytest.raises(InvalidJob, match=r"keyed\.rent: key .*'tenant'"):
         keyed.rent.delay()
     with pytest.raises(InvalidJob, match=r"keyed\.rent: key .*'tenant'"):
-        stranger.send_task("keyed.rent").get(timeout=20)
+        stranger.send_task("keyed.rent").get(timeout=60)
 
 
 def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
     for _ in range(3):
         sent = stranger.send_task("keyed.add", (1, 2), task_id="same")
-    assert sent.get(timeout=20) == 3
-    wait_until(lambda: fleet.messages() == 0, 20)
+    assert sent.get(timeout=60) == 3
+    wait_until(lambda: fleet.messages() == 0)
     assert len(fleet.stamps("add/usual", "begin")) == 1
     assert keyed.coordinator.counts()["created"] == 1
 
@@ -90,7 +90,7 @@ def test_a_message_that_comes_twice_starts_nothing_twice(fleet: Fleet, keyed: An
 @pytest.mark.broker
 def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet, keyed: Any, stranger: Celery) -> None:
     late = stranger.send_task("keyed.add", (1, 2), countdown=3600)
-    wait_until(lambda: keyed.coordinator.counts()["scheduled"] == 1, 20, fleet.logs)
+    wait_until(lambda: keyed.coordinator.counts()["scheduled"] == 1, what=fleet.logs)
     late.revoke()
     bad = stranger.send_task("keyed.both", (None, 1))
     wrong = stranger.send_task("keyed.both", (1,))
@@ -98,9 +98,9 @@ def test_eta_expires_and_revoke_hold_and_what_cannot_be_a_job_fails(fleet: Fleet
     ends = ((late, r"revoked|cancelled"), (bad, r"\{x\} is None"), (wrong, "missing a required argument: 'y'"))
     for one, said in ends:
         with pytest.raises(Exception, match=said):
-            one.get(timeout=20)
-    assert past.get(timeout=20) == []
-    wait_until(lambda: fleet.messages() == 0, 20)
+            one.get(timeout=60)
+    assert past.get(timeout=60) == []
+    wait_until(lambda: fleet.messages() == 0)
 
 
 def test_a_chain_that_a_worker_without_the_library_goes_on_with_reaches_the_lane(fleet: Fleet, keyed: Any) -> None:
@@ -111,7 +111,7 @@ def test_a_chain_that_a_worker_without_the_library_goes_on_with_reaches_the_lane
         worker = subprocess.Popen([*argv, *options], stdout=log, stderr=log, cwd=ROOT, env=env, start_new_session=True)
     try:
         far = keyed.app.signature("strange.double", (4,), queue="strange")
-        assert chain(far, keyed.add.s(1), keyed.add.s(2)).apply_async().get(timeout=30) == 11
+        assert chain(far, keyed.add.s(1), keyed.add.s(2)).apply_async().get(timeout=60) == 11
     finally:
         worker.kill()
         worker.wait()

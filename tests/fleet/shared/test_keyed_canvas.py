@@ -98,7 +98,7 @@ def outcome(fleet: Fleet, sig: Signature, notes: int) -> dict[str, Any]:
     before = Counter(stamp.name for stamp in fleet.stamps(what="begin"))
     result = sig.apply_async()
     try:
-        value: Any = result.get(timeout=30)
+        value: Any = result.get(timeout=60)
     except Exception as error:
         value = f"{type(error).__name__}: {error}".replace(getattr(result, "id", ""), "…")
     parts = tree(result)
@@ -110,7 +110,7 @@ def outcome(fleet: Fleet, sig: Signature, notes: int) -> dict[str, Any]:
         now = Counter(stamp.name for stamp in fleet.stamps(what="begin"))
         return Counter({name: count for name, count in (now - before).items() if name.startswith("note/")})
 
-    wait_until(lambda: called().total() >= notes, 20, lambda: f"{called()} notes\n{fleet.logs()[-3000:]}")
+    wait_until(lambda: called().total() >= notes, what=lambda: f"{called()} notes\n{fleet.logs()[-3000:]}")
     return {"value": value, "states": [part.state for part in parts], "called": called()}
 
 
@@ -120,7 +120,7 @@ def revoked(fleet: Fleet, keyed: Any, name: str, way: Callable[[Any], Any]) -> d
     begun = len(fleet.stamps("endless", "begin"))
     one = keyed.held.si("endless").set(task_id=f"{way.__name__} {name}")
     result = way(make(keyed, one)).apply_async()
-    wait_until(lambda: len(fleet.stamps("endless", "begin")) > begun, 20, fleet.logs)
+    wait_until(lambda: len(fleet.stamps("endless", "begin")) > begun, what=fleet.logs)
     return ended_by(revoke(keyed, one.id, terminate=True), result, states)
 
 
@@ -139,7 +139,7 @@ def ended_by(one: AsyncResult, result: Any, states: str) -> dict[str, Any]:
     found = {"states": [part.state for part in parts], "why": str(one.result)}
     if not isinstance(result.parent, GroupResult) or result.ready():  # Celery leaves the others alone
         with pytest.raises(Exception) as caught:
-            result.get(timeout=20)
+            result.get(timeout=60)
         found["error"] = f"{type(caught.value).__name__}: {caught.value}".replace(one.id, "…")
     return found
 
@@ -167,15 +167,15 @@ def test_a_next_step_that_is_refused_ends_its_chain_and_its_chord_and_not_the_st
 ) -> None:
     steps = chain(keyed.nothing.s(), keyed.both.s(1), keyed.tell.s()).on_error(keyed.note.si("refused")).apply_async()
     with pytest.raises(InvalidJob, match=r"keyed\.both: .*\{x\} is None"):
-        steps.get(timeout=20)
-    wait_until(lambda: [part.state for part in tree(steps)] == ["FAILURE", "FAILURE", "SUCCESS"], 20)
+        steps.get(timeout=60)
+    wait_until(lambda: [part.state for part in tree(steps)] == ["FAILURE", "FAILURE", "SUCCESS"])
     fleet.begun("note/refused")
     header = [chain(keyed.nothing.s(), keyed.both.s(1)), keyed.plain.s(1)]
     with pytest.raises(Exception, match=r"\{x\} is None"):
-        chord(header, keyed.tell.s()).apply_async().get(timeout=20)
+        chord(header, keyed.tell.s()).apply_async().get(timeout=60)
     wrong = keyed.nothing.apply_async(link=keyed.plain.s(1, 2, 3))
-    assert wrong.get(timeout=20) is None
-    wait_until(lambda: fleet.logs().count("cannot be called after the end of a job") == 3, 20, fleet.logs)
+    assert wrong.get(timeout=60) is None
+    wait_until(lambda: fleet.logs().count("cannot be called after the end of a job") == 3, what=fleet.logs)
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -206,7 +206,7 @@ def test_a_canvas_of_which_a_task_is_revoked_before_it_began_ends_as_without_the
             (lambda one: chain(one, keyed.add.s(1)), "PENDING REVOKED"),
             (lambda one: chord([one, keyed.plain.s(1)], keyed.tell.s()), "FAILURE REVOKED SUCCESS"),
         ):
-            later = keyed.add.s(1, 1).set(countdown=1, task_id=f"{way.__name__} {states}")
+            later = keyed.add.s(1, 1).set(countdown=4, task_id=f"{way.__name__} {states}")
             result = way(make(later)).apply_async()
             found.append(ended_by(revoke(keyed, later.id), result, states))
         return found

@@ -34,7 +34,7 @@ def test_a_lone_call_that_is_skipped_gives_the_result_of_the_job_at_work(fleet: 
     second = keyed.once.delay("second")
     assert second.id == first.id
     fleet.go("first")
-    assert second.get(timeout=20) == "first"
+    assert second.get(timeout=60) == "first"
     assert [stamp.name for stamp in fleet.stamps()] == ["first"]
 
 
@@ -44,9 +44,9 @@ def test_a_skipped_call_of_a_strict_task_raises(fleet: Fleet, keyed: Any) -> Non
         keyed.strict.delay()
     assert (caught.value.key, caught.value.holder) == ("lane/usual", first.id)
     fleet.go("first")
-    assert first.get(timeout=20) == "first"
-    wait_until(lambda: not keyed.coordinator.lane("lane/usual").jobs, 20)
-    assert keyed.strict.delay().get(timeout=20) == "done"
+    assert first.get(timeout=60) == "first"
+    wait_until(lambda: not keyed.coordinator.lane("lane/usual").jobs)
+    assert keyed.strict.delay().get(timeout=60) == "done"
 
 
 def test_a_skipped_call_under_an_id_of_its_own_has_the_outcome_under_it(fleet: Fleet, keyed: Any) -> None:
@@ -55,7 +55,7 @@ def test_a_skipped_call_under_an_id_of_its_own_has_the_outcome_under_it(fleet: F
     assert mine.id == "mine"
     assert keyed.coordinator.job("mine").id == first.id
     fleet.go("first")
-    assert (mine.get(timeout=20), mine.name) == ("first", "keyed.once")
+    assert (mine.get(timeout=60), mine.name) == ("first", "keyed.once")
     fleet.begun("note/first")
 
 
@@ -95,7 +95,7 @@ def wait_for_turned_away(keyed: Any, number: int) -> None:
         names = store._client.scan_iter(f"{store.key('job', '*')}", 1000)
         return [one for one in names if any(store._client.hmget(one, "skipped", "alias"))]
 
-    wait_until(lambda: len(found()) == number, 20, lambda: f"{found()}")
+    wait_until(lambda: len(found()) == number, what=lambda: f"{found()}")
 
 
 @pytest.mark.parametrize("name", CANVASES)
@@ -110,8 +110,8 @@ def test_a_canvas_goes_on_with_the_outcome_of_the_job_that_turned_its_call_away(
     fleet.go("first")
     if name == "chain, twice":  # the second one is called once the lane is free
         fleet.go("second")
-    value = job.get(timeout=20)
-    assert result.get(timeout=20) == expected("second" if (option, name) == ("skip", "chain, twice") else value)
+    value = job.get(timeout=60)
+    assert result.get(timeout=60) == expected("second" if (option, name) == ("skip", "chain, twice") else value)
     begun_ones = {stamp.name for stamp in fleet.stamps(what="begin")} - {"plain"}
     assert begun_ones == {"first", *([value, "second"] if name == "chain, twice" and option == "skip" else [value])}
 
@@ -129,21 +129,21 @@ def test_a_canvas_ends_as_the_job_that_turned_its_call_away_fails_or_is_revoked(
     if end == "is revoked":
         job.revoke(terminate=True)
         with pytest.raises(TaskRevokedError):
-            job.get(timeout=20)
+            job.get(timeout=60)
     for released in ("bad", "first"):
         fleet.go(released)
     with pytest.raises(Exception, match=ENDS[end]):
-        result.get(timeout=20)
+        result.get(timeout=60)
 
 
 def test_a_call_that_a_lock_or_a_pause_turned_away_fails_and_blocks_no_chord(fleet: Fleet, keyed: Any) -> None:
     with keyed.coordinator.lock("lane/usual"), pytest.raises(Locked, match="lane/usual"):
-        keyed.once.delay("second").get(timeout=20)
+        keyed.once.delay("second").get(timeout=60)
     keyed.coordinator.pause("lane/usual")
     header, tell = [keyed.once.si("second"), keyed.plain.s(1)], keyed.tell.s().on_error(keyed.note.si("error"))
     body = chord(header, tell).apply_async()
     with pytest.raises(Exception, match="lane/usual"):
-        body.get(timeout=20)
+        body.get(timeout=60)
     fleet.begun("note/error")
     keyed.coordinator.resume("lane/usual")
 
@@ -157,9 +157,9 @@ def test_calls_that_coalesce_have_the_result_and_go_on_with_their_own_canvas(fle
     other = keyed.late.delay("other")
     assert keyed.coordinator.lane("lane/usual").length == 3
     fleet.go("first")
-    assert [one.get(timeout=20) for one in (*calls, linked, chained)] == ["coalesced"] * 4
-    assert body.get(timeout=20) == ["coalesced", "coalesced", 1]
-    assert (other.get(timeout=20), first.get(timeout=20)) == ("other", "first")
+    assert [one.get(timeout=60) for one in (*calls, linked, chained)] == ["coalesced"] * 4
+    assert body.get(timeout=60) == ["coalesced", "coalesced", 1]
+    assert (other.get(timeout=60), first.get(timeout=60)) == ("other", "first")
     fleet.begun("note/coalesced")
     assert len(fleet.stamps("coalesced")) == 1
 
@@ -168,12 +168,12 @@ def test_a_skip_that_is_to_start_later_is_judged_at_the_call(fleet: Fleet, keyed
     first = begun(fleet, keyed)
     assert keyed.once.apply_async(("second",), countdown=5).id == first.id
     fleet.go("first")
-    assert first.get(timeout=20) == "first"
-    wait_until(lambda: not keyed.coordinator.lane("lane/usual").jobs, 20)
-    later = keyed.once.apply_async(("later",), countdown=0.3)
+    assert first.get(timeout=60) == "first"
+    wait_until(lambda: not keyed.coordinator.lane("lane/usual").jobs)
+    later = keyed.once.apply_async(("later",), countdown=3)
     assert keyed.coordinator.job(later.id).state == "scheduled"
     fleet.go("later")
-    assert later.get(timeout=20) == "later"
+    assert later.get(timeout=60) == "later"
 
 
 def test_a_call_that_another_replaces_ends_as_revoked_and_so_does_its_canvas(fleet: Fleet, keyed: Any) -> None:
@@ -181,7 +181,7 @@ def test_a_call_that_another_replaces_ends_as_revoked_and_so_does_its_canvas(fle
     fleet.begun("first")
     second = keyed.newest.delay("second")
     with pytest.raises(Exception, match="terminated"):
-        body.get(timeout=20)
+        body.get(timeout=60)
     fleet.begun("second")
     fleet.go("second")
-    assert second.get(timeout=20) == "second"
+    assert second.get(timeout=60) == "second"

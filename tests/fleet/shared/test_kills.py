@@ -7,22 +7,26 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, JobFailed, Submission
-from coordinator.jobs.record import TERMINAL
+from coordinator.core.jobs.record import TERMINAL
 from tests.fleet.mishaps import MODULE, cause, double_faults, gaps, marks, start, tasks_of
 from tests.harness.fleet import Fleet, Worker
 from tests.harness.long import long
 from tests.harness.standing import Node
 from tests.harness.waiting import looking, wait_until
 
-QUICK: dict[str, Any] = {"sweep": 0.05, "retry_delay": 0.01, "node_ttl": 1.5, "heartbeat": 0.2}
+QUICK: dict[str, Any] = {"sweep": 0.05, "retry_delay": 0.01, "node_ttl": 4, "heartbeat": 0.2}
 NODE = Node("shop", 3, ("-I", MODULE), QUICK)
 OTHER = "one@test"
 
-LIVE = ("waiting", "scheduled", "collected", "ready", "running", "retrying", "parked", "held", "rolling_back")
+LIVE = (
+    "waiting", "scheduled", "collected", "collecting", "blocked", "ready", "running", "retrying", "parked", "held",
+    "rolling_back",
+)  # fmt: skip
 LASTING = ("fence", "sequence", "bells", "classes", "fits:", "swept", "clock",
            "format", "alive", "room", "counts", "ended", "lane-runs", "samples", "tallies", "measures", "looked",
            "node:", "lost-nodes",
-           "serves:", "tasks:", "times:", "work:", "rung:", "declared", "errands:", "waits")  # fmt: skip
+           "serves:", "tasks:", "times:", "work:", "rung:", "declared", "errands:", "waits",
+           "shares", "usual", "began")  # fmt: skip
 BODY = ["job begin", "job end"]
 
 
@@ -52,8 +56,8 @@ def test_whatever_a_task_does_to_its_process_it_ends_as_failed_and_the_lane_goes
         calls = 2 if name == "Lost" else 1
         assert (job.state, cause(job), job.attempt, job.losses) == ("failed", name, calls, 2 * (calls - 1)), how
         assert marks(fleet, how, f"next-{how}") == [f"{how} begin"] * calls + [f"next-{how} begin", f"next-{how} end"]
-        wait_until(lambda how=how: shop.app.AsyncResult(f"bad-{how}").state == "FAILURE", 20, fleet.logs)  # type: ignore[misc]
-        wait_until(lambda how=how: fleet.stamps(f"bad-{how}", "error"), 20, fleet.logs)  # type: ignore[misc]
+        wait_until(lambda how=how: shop.app.AsyncResult(f"bad-{how}").state == "FAILURE", what=fleet.logs)  # type: ignore[misc]
+        wait_until(lambda how=how: fleet.stamps(f"bad-{how}", "error"), what=fleet.logs)  # type: ignore[misc]
     counts = fleet.coordinator.counts()
     assert (counts["failed"], counts["losses"], counts["succeeded"]) == (9, 2, 9)
     for how in ("exit", "interrupt", "generator"):  # none of them is raised where it would end the caller
@@ -68,7 +72,7 @@ def test_an_unspeakable_rollback_is_a_double_fault_and_its_runner_goes_on(fleet:
     undo = tasks.ends_badly.s("undo", "unspeakable")
     job = fleet.coordinator.submit("k", tasks.ends_badly.s("job", "unspeakable"), rollback=undo)
     after = fleet.coordinator.submit("k", shop.work.s("after"))
-    found = fleet.coordinator.wait(after.id, 30)
+    found = fleet.coordinator.wait(after.id, 60)
     assert (found.state, found.attempt, found.losses) == ("succeeded", 1, 0)
     assert fleet.coordinator.job(job.id).state == "double_fault"
     assert {child.pid for child in fleet.workers[0].children()} == pool
@@ -87,7 +91,7 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
     shop, store = fleet.shop, fleet.coordinator.store
     job = fleet.coordinator.submit("k", shop.work.s("job").set(link=shop.note.s()))
     behind = [fleet.coordinator.submit("k", shop.work.s(f"behind{i}")).id for i in range(2)]
-    assert fleet.coordinator.wait(behind[-1], 30).state == "succeeded"
+    assert fleet.coordinator.wait(behind[-1], 60).state == "succeeded"
     found = fleet.coordinator.job(job.id)
     assert (found.state, found.attempt, found.losses) == ("succeeded", losses + 1, losses)
     after = [f"behind{i} {what}" for i in range(2) for what in ("begin", "end")]
@@ -99,9 +103,9 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
     with suppress(AssertionError):  # by the process that ran the job, if it lives: it sends within milliseconds
         wait_until(lambda: not store._client.exists(owed), 1)
     store._client.zadd(owed, {job.id: 1}, xx=True)
-    wait_until(lambda: fleet.stamps("job", "noted"), 10, fleet.logs)
-    wait_until(lambda: not store._client.exists(owed), 10)
-    assert shop.app.AsyncResult(job.id).get(timeout=5) == "job"
+    wait_until(lambda: fleet.stamps("job", "noted"), what=fleet.logs)
+    wait_until(lambda: not store._client.exists(owed))
+    assert shop.app.AsyncResult(job.id).get(timeout=60) == "job"
     assert len(fleet.stamps("job", "noted")) == 1
     counts = fleet.coordinator.counts()
     assert (counts["created"], counts["succeeded"]) == (3, 3)
@@ -111,17 +115,17 @@ def test_a_process_killed_at_any_point_costs_at_most_one_more_run(
 def test_a_node_killed_while_a_job_waits_for_its_retry_costs_no_attempt_and_no_place(fleet: Fleet) -> None:
     first = on_its_own(fleet)
     shop, tasks = fleet.shop, tasks_of(fleet)
-    job = fleet.coordinator.submit("k", tasks.until.s("job", 2), max_attempts=2, retry_delay=2)
+    job = fleet.coordinator.submit("k", tasks.until.s("job", 2), max_attempts=2, retry_delay=6)
     behind = fleet.coordinator.submit("k", shop.work.s("behind"))
-    wait_until(lambda: fleet.coordinator.job(job.id).state == "retrying", 20, fleet.logs)
+    wait_until(lambda: fleet.coordinator.job(job.id).state == "retrying", what=fleet.logs)
     first.end()
     fleet.coordinator.undrain(OTHER)
-    assert fleet.coordinator.wait(behind.id, 30).state == "succeeded"
+    assert fleet.coordinator.wait(behind.id, 60).state == "succeeded"
     found = fleet.coordinator.job(job.id)
     assert (found.state, found.attempt, found.losses, found.node) == ("succeeded", 2, 0, OTHER)
     assert marks(fleet) == ["job begin", *BODY, "behind begin", "behind end"]
     begins = fleet.stamps("job", "begin")
-    assert begins[1].at - begins[0].at > 1.9e6
+    assert begins[1].at - begins[0].at > 5.9e6
 
 
 def test_a_node_killed_in_a_rollback_makes_it_a_double_fault_said_once(fleet: Fleet) -> None:
@@ -129,14 +133,14 @@ def test_a_node_killed_in_a_rollback_makes_it_a_double_fault_said_once(fleet: Fl
     shop, tasks = fleet.shop, tasks_of(fleet)
     job = fleet.coordinator.submit("k", shop.fail.s("job"), rollback=tasks.undo_badly.s("job", "hang"))
     behind = fleet.coordinator.submit("k", shop.work.s("behind"))
-    wait_until(lambda: fleet.stamps("job", "undone"), 20, fleet.logs)
+    wait_until(lambda: fleet.stamps("job", "undone"), what=fleet.logs)
     fleet.coordinator.undrain(OTHER)
     first.end()
-    assert fleet.coordinator.wait(behind.id, 30).state == "succeeded"
+    assert fleet.coordinator.wait(behind.id, 60).state == "succeeded"
     found = fleet.coordinator.job(job.id)
     assert (found.state, found.rollback, found.attempt) == ("double_fault", "failed", 2)
     assert marks(fleet) == ["job begin", "job undone", "behind begin", "behind end"]
-    wait_until(lambda: "double fault" in fleet.logs(), 10)
+    wait_until(lambda: "double fault" in fleet.logs())
     assert fleet.logs().count("double fault") == 1
 
 
@@ -145,20 +149,20 @@ def test_while_a_job_waits_for_its_retry_its_lane_stands_still_and_no_worker_is_
     for name in ("busy", "busy too"):  # so one slot is left
         submit(name, fleet.shop.held.s(name))
     fleet.begun("busy", "busy too")
-    first = submit("k", tasks_of(fleet).until.s("first", 2), max_attempts=2, retry_delay=1.5)
+    first = submit("k", tasks_of(fleet).until.s("first", 2), max_attempts=2, retry_delay=6)
     behind = submit("k", work.s("behind"))
-    wait_until(lambda: fleet.coordinator.job(first.id).state == "retrying", 20, fleet.logs)
+    wait_until(lambda: fleet.coordinator.job(first.id).state == "retrying", what=fleet.logs)
     others = [submit("other", work.s("other")) for _ in range(3)]
     for one in others:
-        assert fleet.coordinator.wait(one.id, 20).state == "succeeded"
+        assert fleet.coordinator.wait(one.id, 60).state == "succeeded"
     assert fleet.coordinator.job(first.id).state == "retrying"
     assert fleet.coordinator.lane("k").jobs == (first.id, behind.id)
-    assert fleet.coordinator.wait(behind.id, 20).state == "succeeded"
+    assert fleet.coordinator.wait(behind.id, 60).state == "succeeded"
     assert marks(fleet, "first", "behind", "other") == [
         "first begin", *["other begin", "other end"] * 3, "first begin", "first end", "behind begin", "behind end",
     ]  # fmt: skip
     begins = fleet.stamps("first", "begin")
-    assert 1.5 <= gaps(begins)[0] < 6
+    assert 6 <= gaps(begins)[0] < 30
     for name in ("busy", "busy too"):
         fleet.go(name)
 
@@ -167,19 +171,19 @@ def test_a_rollback_that_fails_is_a_double_fault_said_once_and_the_next_job_runs
     shop, tasks, submit = fleet.shop, tasks_of(fleet), fleet.coordinator.submit
     causes = {"raise": "LookupError: nothing to undo", "hang": "TimedOut", "kill": "is gone"}
     for how in causes:
-        undo = tasks.undo_badly.s(how, how).set(time_limit=0.5)
+        undo = tasks.undo_badly.s(how, how).set(time_limit=2)
         submit(f"key/{how}", shop.fail.s(how), job_id=f"bad-{how}", rollback=undo)
         submit(f"key/{how}", shop.work.s(f"next-{how}"), job_id=f"next-{how}")
     for how, fault in causes.items():
-        assert fleet.coordinator.wait(f"next-{how}", 30).state == "succeeded"
+        assert fleet.coordinator.wait(f"next-{how}", 60).state == "succeeded"
         job = fleet.coordinator.job(f"bad-{how}")
         assert (job.state, job.rollback, cause(job), job.attempt) == ("double_fault", "failed", "ValueError", 2)
-        wait_until(lambda how=how: double_faults(fleet, f"bad-{how}"), 10, fleet.logs)  # type: ignore[misc]
+        wait_until(lambda how=how: double_faults(fleet, f"bad-{how}"), what=fleet.logs)  # type: ignore[misc]
         assert len(lines := double_faults(fleet, f"bad-{how}")) == 1
         assert all(part in lines[0] for part in ("ERROR", f"key/{how}", f"ValueError: {how}", fault)), lines
         assert [stamp.what for stamp in fleet.stamps(how)] == ["begin", "undone"]
         (undone,), (begun,) = fleet.stamps(how, "undone"), fleet.stamps(f"next-{how}", "begin")
-        assert (begun.at - undone.at) / 1e6 < 5
+        assert (begun.at - undone.at) / 1e6 < 20
     counts = fleet.coordinator.counts()
     assert (counts["double_fault"], counts["faults"], counts["created"]) == (3, 3, 6)
 
@@ -211,13 +215,13 @@ def test_the_counters_include_a_job_when_waiting_for_it_ends_and_add_up_at_any_m
         for i in range(60):
             state, signature, options = kinds[i % 6]
             job = coordinator.submit(f"key/{i}", signature, **options)
-            assert coordinator.wait(job.id, 30).state == state
+            assert coordinator.wait(job.id, 60).state == state
             counted[state] += 1
             assert coordinator.counts()[state] == counted[state]
     for counts in seen:
         assert all(number >= 0 for number in counts.values()), counts
         assert counts["created"] == sum(counts[name] for name in (*LIVE, *TERMINAL))
-    assert len(seen) > 100
+    assert len(seen) > 20
     assert [one["created"] for one in seen] == sorted(one["created"] for one in seen)
     last = coordinator.counts()
     assert (last["created"], last["retries"], last["faults"], last["waiting"]) == (60, 10, 10, 0)
@@ -253,13 +257,14 @@ def test_a_finished_job_vanishes_with_every_key_of_its_own(fleet: Fleet) -> None
     url, names = fleet.environ["COORDINATOR_URL"], lambda: mine(coordinator)
     client = Coordinator(url=url, prefix=fleet.prefix, keep_success=0.3, keep_failure=0.6)
     submit = client.submit
-    submit(["a", "b"], shop.work.s("long", 0.5), job_id="long")
+    submit(["a", "b"], shop.held.s("long"), job_id="long")
     submit("a", shop.work.s("more"), when_busy="defer", job_id="more")
     submit("a", shop.work.s("more"), when_busy="defer", job_id="alias")
+    fleet.go("long")
     submit("c", shop.fail.s(), rollback=shop.fail.s(), max_attempts=2, retry_delay=0, job_id="fault")
     submit("d", tasks.spawns.s(), job_id="spawns")
-    wait_until(lambda: coordinator.counts()["succeeded"] == 3 and coordinator.counts()["double_fault"], 20, fleet.logs)
-    wait_until(lambda: not names(), 10, lambda: f"left: {names()}")
+    wait_until(lambda: coordinator.counts()["succeeded"] == 3 and coordinator.counts()["double_fault"], what=fleet.logs)
+    wait_until(lambda: not names(), what=lambda: f"left: {names()}")
     client.store.close()
 
 

@@ -6,7 +6,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
-NODE = Node("depot", 1, settings={"sweep": 0.1, "heartbeat": 0.3, "node_ttl": 2, "slice": 0.3})
+NODE = Node("depot", 1, settings={"sweep": 0.1, "heartbeat": 0.3, "node_ttl": 4, "slice": 0.3})
 
 
 def test_a_task_never_waits_behind_a_job_while_another_node_is_idle(fleet: Fleet) -> None:
@@ -20,8 +20,8 @@ def test_a_task_never_waits_behind_a_job_while_another_node_is_idle(fleet: Fleet
         fleet.begun(task)
         fleet.go(job)
         fleet.go(task)
-        assert coordinator.wait(job_id, 20).state == "succeeded"
-        wait_until(lambda task=task: fleet.stamps(task, "end"), 20, fleet.logs)
+        assert coordinator.wait(job_id, 60).state == "succeeded"
+        wait_until(lambda task=task: fleet.stamps(task, "end"), what=fleet.logs)
 
 
 def test_floods_of_jobs_and_of_tasks_share_a_single_slot(fleet: Fleet) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 from tests.fleet.mishaps import MODULE, tasks_of
 from tests.harness.fleet import Fleet, Worker, kill_all
 from tests.harness.standing import Node
+from tests.harness.stopping import stop
 from tests.harness.waiting import wait_until
 
 BELL = "Task coordinator.run["  # Celery's line for each task that a worker receives
-NODE = Node("shop", 2, settings={"lock_ttl": 2, "node_ttl": 1.5, "sweep": 0.1, "heartbeat": 0.3, "labels": "big"})
+NODE = Node("shop", 2, settings={"lock_ttl": 5, "node_ttl": 4, "sweep": 0.1, "heartbeat": 0.3, "labels": "big"})
 OTHER = "one@test"
 REFUSED = "another living worker is named pair@test: this one takes no work"
 
@@ -17,7 +18,7 @@ REFUSED = "another living worker is named pair@test: this one takes no work"
 def refused(fleet: Fleet) -> Worker:
     """A further worker of the name `pair`."""
     worker = fleet.worker("pair", ready=False)
-    wait_until(lambda: REFUSED in worker.log.read_text(), 20, fleet.logs)
+    wait_until(lambda: REFUSED in worker.log.read_text(), what=fleet.logs)
     return worker
 
 
@@ -35,8 +36,8 @@ def test_of_the_workers_of_a_name_one_works_and_the_next_takes_over_once_it_ende
     coordinator.submit("k", fleet.shop.work.s("long", 4), job_id="long", max_losses=0)
     fleet.begun("long")
     second.kill(signal.SIGTERM)
-    second.process.wait(30)
-    assert coordinator.wait("long", 30).state == "succeeded", "the end of one without work touches no job"
+    second.process.wait(60)
+    assert coordinator.wait("long", 60).state == "succeeded", "the end of one without work touches no job"
     assert sorted(fleet.nodes()) == [OTHER, first.name]
     assert coordinator.counts()["losses"] == 0
 
@@ -44,12 +45,12 @@ def test_of_the_workers_of_a_name_one_works_and_the_next_takes_over_once_it_ende
     goes_on_with_what_was_grabbed(fleet, first, third)
     fourth = refused(fleet)
     last = coordinator.submit("report", fleet.shop.toil.s("last", 1), instance="b").id
-    assert coordinator.wait(last, 30).result in of(third), "it stays the node"
+    assert coordinator.wait(last, 60).result in of(third), "it stays the node"
     losses = coordinator.counts()["losses"]
     third.kill(signal.SIGTERM)
-    third.process.wait(30)
+    third.process.wait(60)
     late = coordinator.submit("late", fleet.shop.toil.s("late", 1)).id
-    assert coordinator.wait(late, 30).result in of(fourth)
+    assert coordinator.wait(late, 60).result in of(fourth)
     assert BELL in fourth.log.read_text()
     assert coordinator.counts()["losses"] == losses
     coordinator.undrain(OTHER)
@@ -59,10 +60,10 @@ def works_alone(fleet: Fleet, first: Worker, second: Worker) -> None:
     coordinator, toil, mine = fleet.coordinator, fleet.shop.toil, of(first)
     assert any("ERROR" in line for line in second.log.read_text().splitlines() if REFUSED in line)
     for i in range(6):
-        job = coordinator.wait(coordinator.submit(f"k{i}", toil.s(f"job{i}", 1)).id, 30)
+        job = coordinator.wait(coordinator.submit(f"k{i}", toil.s(f"job{i}", 1)).id, 60)
         assert job.result in mine
     asked = coordinator.submit_many((f"k{i}", toil.s(f"more{i}", 2)) for i in range(30))
-    assert {coordinator.wait(one.id, 30).result for one in asked} <= mine
+    assert {coordinator.wait(one.id, 60).result for one in asked} <= mine
     assert second.log.read_text().count(REFUSED) == 1
     assert BELL in first.log.read_text()
     assert BELL not in second.log.read_text()
@@ -81,8 +82,8 @@ def goes_on_with_what_was_grabbed(fleet: Fleet, first: Worker, heir: Worker) -> 
     first.process.wait()
     (after,) = coordinator.grabs("report")
     assert after.state == "running", "its job goes on: nobody else takes it over"
-    assert coordinator.wait(grabbed.id, 30).result in of(heir)
-    assert (lost.wait(10), lost.won) == ("complete", False)
+    assert coordinator.wait(grabbed.id, 60).result in of(heir)
+    assert (lost.wait(60), lost.won) == ("complete", False)
     (done,) = coordinator.grabs("report")
     assert done.winner
     assert done.winner.pid in of(heir)
@@ -92,17 +93,17 @@ def goes_on_with_what_was_grabbed(fleet: Fleet, first: Worker, heir: Worker) -> 
 def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_the_other(fleet: Fleet) -> None:
     first = fleet.worker("pair")
     fleet.coordinator.drain(OTHER, why="only workers of the other name are to work")
-    warden = first.warden()
-    warden.suspend()
-    wait_until(lambda: fleet.nodes() == [OTHER], 20, fleet.logs)
+    supervisor = first.supervisor()
+    stop(supervisor)
+    wait_until(lambda: fleet.nodes() == [OTHER], what=fleet.logs)
     second = fleet.worker("pair")
-    warden.resume()
-    wait_until(lambda: REFUSED in first.log.read_text(), 20, fleet.logs)
+    supervisor.resume()
+    wait_until(lambda: REFUSED in first.log.read_text(), what=fleet.logs)
     before = first.log.read_text().count(BELL)
     mine = of(second)
     for i in range(6):
         job_id = fleet.coordinator.submit(f"k{i}", fleet.shop.toil.s(f"job{i}", 1)).id
-        assert fleet.coordinator.wait(job_id, 30).result in mine
+        assert fleet.coordinator.wait(job_id, 60).result in mine
     assert first.log.read_text().count(BELL) == before
     fleet.coordinator.undrain(OTHER)
 
@@ -110,12 +111,12 @@ def test_a_worker_whose_name_is_taken_while_it_was_silent_leaves_the_bells_to_th
 def test_a_job_waits_for_a_worker_that_knows_its_task_and_why_says_so(fleet: Fleet) -> None:
     tasks, coordinator = tasks_of(fleet), fleet.coordinator
     job_id = coordinator.submit("a", tasks.until.s("job", 1)).id
-    assert coordinator.wait(coordinator.submit("b", fleet.shop.add.s(1, 2)).id, 20).result == 3
+    assert coordinator.wait(coordinator.submit("b", fleet.shop.add.s(1, 2)).id, 60).result == 3
     lacking = coordinator.why(job_id).causes[-1]
     assert (lacking.code, lacking.facts["lacks"]) == ("rejected.task", "tests.harness.apps.mishaps.until")
     assert coordinator.job(job_id).state == "ready"
     fleet.worker("knowing", 2, "-I", MODULE)
-    job = coordinator.wait(job_id, 20)
+    job = coordinator.wait(job_id, 60)
     assert (job.state, job.node, job.attempt) == ("succeeded", "knowing@test", 1)
 
 
@@ -123,10 +124,10 @@ def test_a_job_waits_for_a_node_with_its_labels(fleet: Fleet) -> None:
     coordinator, work = fleet.coordinator, fleet.shop.work
     job_id = coordinator.submit("a", work.s("job"), needs={"gpu", "big"}).id
     assert {cause.facts["lacks"] for cause in coordinator.why(job_id).causes[1:]} == {"gpu"}
-    assert coordinator.wait(coordinator.submit("b", work.s("other")).id, 20).state == "succeeded"
+    assert coordinator.wait(coordinator.submit("b", work.s("other")).id, 60).state == "succeeded"
     assert coordinator.job(job_id).state == "ready"
     fleet.worker("gpu", COORDINATOR_LABELS="gpu, big")
-    assert coordinator.wait(job_id, 20).node == "gpu@test"
+    assert coordinator.wait(job_id, 60).node == "gpu@test"
     assert {node.name: node.labels for node in coordinator.nodes()} == {OTHER: ("big",), "gpu@test": ("big", "gpu")}
 
 
@@ -134,9 +135,9 @@ def test_a_node_of_a_new_name_leaves_no_queue_and_no_binding_on_redis(fleet: Fle
     worker = fleet.worker("pod-1", 1)
     fleet.coordinator.drain(OTHER, why="only the other one is to work")
     job = fleet.coordinator.submit("k", fleet.shop.add.s(1, 2))
-    assert fleet.coordinator.wait(job.id, 30).result == 3
+    assert fleet.coordinator.wait(job.id, 60).result == 3
     worker.process.terminate()
-    worker.process.wait(30)
+    worker.process.wait(60)
     with fleet.server.client(1) as broker:
         names = [str(name) for name in broker.keys(f"{fleet.prefix}.*")]
         kept = [name for name in names if "pod-" in name]

@@ -7,7 +7,7 @@ import pytest
 from celery import chain
 from celery.result import AsyncResult
 
-from tests.harness.fleet import Fleet
+from tests.harness.fleet import ANSWERED, Fleet
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
@@ -27,10 +27,10 @@ def test_a_revoke_ends_a_job_that_has_not_begun_and_leaves_the_one_at_work(fleet
     fleet.begun("at work")
     behind = submit("k", depot.work.s("behind")).id
     later = depot.work.apply_async(("later",), countdown=5)
-    depot.app.control.revoke([at_work, behind, later.id], reply=True)
+    depot.app.control.revoke([at_work, behind, later.id], **ANSWERED)
     assert wait(behind, 20).state == "cancelled"
     for revoked in (AsyncResult(behind, app=depot.app), later):  # Celery below 5.6 tells it when the task would begin
-        wait_until(lambda one=revoked: one.state == "REVOKED", 20, fleet.logs)
+        wait_until(lambda one=revoked: one.state == "REVOKED", what=fleet.logs)
     assert depot.coordinator.job(at_work).state == "running"
     assert AsyncResult(at_work, app=depot.app).state == "PENDING"
     fleet.go("at work")
@@ -47,7 +47,7 @@ def test_a_revoke_that_terminates_ends_the_job_at_work(fleet: Fleet, depot: Any,
         AsyncResult(made.id, app=depot.app).revoke(terminate=True)
     else:
         depot.app.control.terminate(made.id, signal=signal)
-    assert depot.coordinator.wait(made.id, 20).state == "cancelled"
+    assert depot.coordinator.wait(made.id, 60).state == "cancelled"
     assert not fleet.stamps("stopped", "end")
 
 
@@ -86,8 +86,8 @@ def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot:
     assert {one: state for one, (state, _) in asked.items()} == states
     for name in ("a", "b", "plain"):
         fleet.go(name)
-    assert [depot.coordinator.wait(one, 20).state for one in (chained, single, ready)] == ["succeeded"] * 3
-    assert plain.get(20) == "plain"
+    assert [depot.coordinator.wait(one, 60).state for one in (chained, single, ready)] == ["succeeded"] * 3
+    assert plain.get(timeout=60) == "plain"
     for one in (later, failing, elsewhere):
         depot.coordinator.cancel(one)
 
@@ -95,16 +95,16 @@ def test_inspect_shows_jobs_as_it_shows_tasks_and_no_runner(fleet: Fleet, depot:
 def test_a_job_is_started_while_it_runs_where_the_app_tracks_that(fleet: Fleet, depot: Any) -> None:
     made = depot.coordinator.submit("k", depot.tracked.s("tracked"))
     result = AsyncResult(made.id, app=depot.app)
-    wait_until(lambda: result.state == "STARTED", 20)
+    wait_until(lambda: result.state == "STARTED")
     assert result.info["hostname"] == "one@test"
     fleet.go("tracked")
-    assert result.get(20) == "tracked"
+    assert result.get(timeout=60) == "tracked"
 
 
 def test_the_result_is_in_the_backend_once_wait_returns(fleet: Fleet, depot: Any) -> None:
     for number in range(20):
         made = depot.coordinator.submit("k", depot.add.s(number, 1))
-        depot.coordinator.wait(made.id, 20)
+        depot.coordinator.wait(made.id, 60)
         assert AsyncResult(made.id, app=depot.app).result == number + 1
 
 
@@ -112,7 +112,7 @@ def test_a_cancelled_job_is_told_as_that_and_no_alarm_is_raised(fleet: Fleet, de
     made = depot.coordinator.submit("k", depot.held.s("stopped"))
     fleet.begun("stopped")
     depot.coordinator.cancel(made.id)
-    assert depot.coordinator.wait(made.id, 20).state == "cancelled"
-    wait_until(lambda: "the process of a runner has ended" in fleet.logs(), 20, fleet.logs)
+    assert depot.coordinator.wait(made.id, 60).state == "cancelled"
+    wait_until(lambda: "the process of a runner has ended" in fleet.logs(), what=fleet.logs)
     assert "its process was stopped: cancelled" in fleet.logs()
     assert not [word for word in ("time_limit", "Traceback", "WorkerLostError(") if word in fleet.logs()]

@@ -12,7 +12,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
-NODE = Node("depot", 3, settings={"lock_ttl": 2, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 2})
+NODE = Node("depot", 3, settings={"lock_ttl": 5, "sweep": 0.1, "heartbeat": 0.5, "node_ttl": 4})
 OTHER = "one@test"
 
 
@@ -39,7 +39,7 @@ class Orders:
         self.lines = dict[str, list[str]]()
         for at, (second, _) in self._stands.items():
             steps = chain(depot.work.s(f"{at}.1"), second, depot.work.si(f"{at}.3"))
-            self.lines[at] = [self.coordinator.submit(at, steps, max_attempts=2, retry_delay=3).id]
+            self.lines[at] = [self.coordinator.submit(at, steps, max_attempts=2, retry_delay=10).id]
             self.lines[at] += [self.coordinator.submit(at, depot.work.s(f"{at}.w{i}")).id for i in range(5)]
 
     def holders(self) -> dict[str, Job]:
@@ -58,7 +58,7 @@ def test_a_restart_of_everything_keeps_holder_line_and_instants(fleet: Fleet, ow
     worker = fleet.worker("first", app="depot")
     coordinator.drain(OTHER, why="only the other one is to work")
     orders = Orders(fleet)
-    wait_until(orders.stand, 20, fleet.logs)
+    wait_until(orders.stand, what=fleet.logs)
     fleet.begun("work.2")
     before, holders = orders.instants(), orders.holders()
     worker.end()
@@ -72,7 +72,7 @@ def test_a_restart_of_everything_keeps_holder_line_and_instants(fleet: Fleet, ow
     fleet.worker("agent", 2, "-Q", "agents", app="depot")
     fleet.go("work.2")
     for at, line in orders.lines.items():
-        found = [coordinator.wait(one, 30) for one in line]
+        found = [coordinator.wait(one, 60) for one in line]
         assert [job.state for job in found] == ["succeeded"] * 6
         assert found[0].taken == holders[at].taken
         assert (found[0].fence > holders[at].fence) == (at != "subs"), "the last step, a chord, was taken before"
@@ -118,7 +118,7 @@ def test_a_redis_that_restarts_leaves_every_counter_as_it_was(fleet: Fleet, own_
     }
     jobs = {state: submit(f"key/{state}", task, **more).id for state, (task, more) in stands.items()}
     jobs["waiting"] = submit("key/running", depot.work.s("waiter")).id
-    wait_until(lambda: all(coordinator.job(one).state == state for state, one in jobs.items()), 20, fleet.logs)
+    wait_until(lambda: all(coordinator.job(one).state == state for state, one in jobs.items()), what=fleet.logs)
     fleet.begun("holder", "sub")
     before = coordinator.counts()
     assert {name: before[name] for name in jobs} == dict.fromkeys(jobs, 1)
@@ -130,7 +130,7 @@ def test_a_redis_that_restarts_leaves_every_counter_as_it_was(fleet: Fleet, own_
     for name in ("sub", "holder"):
         fleet.go(name)
     for state in ("parked", "running", "waiting"):
-        assert coordinator.wait(jobs[state], 30).state == "succeeded"
+        assert coordinator.wait(jobs[state], 60).state == "succeeded"
     for state in ("held", "retrying", "scheduled", "ready"):
         assert coordinator.cancel(jobs[state]) == "cancelled"
     after = {"succeeded": 4, "failed": 1, "rolled_back": 1, "cancelled": 4, "created": 10, "retries": 2}
@@ -145,7 +145,7 @@ def test_scripts_that_were_flushed_are_loaded_again(fleet: Fleet, own_redis: Red
         client.script_flush()
     orders.append(depot.coordinator.submit("resource", depot.work.s("c")))
     fleet.go("a")
-    assert [depot.coordinator.wait(order.id, 20).state for order in orders] == ["succeeded"] * 2
+    assert [depot.coordinator.wait(order.id, 60).state for order in orders] == ["succeeded"] * 2
     assert [stamp.name for stamp in fleet.stamps(what="begin")] == ["a", "b", "c"]
 
 
@@ -171,12 +171,12 @@ def test_a_full_redis_refuses_what_is_submitted_and_lets_what_runs_end(
         assert refused.value.job_id == "refused"
         for _ in range(2):
             fleet.go("a")
-        assert coordinator.wait(after.id, 20).state == "succeeded"
+        assert coordinator.wait(after.id, 60).state == "succeeded"
         client.config_set("maxmemory", "0")
     assert coordinator.job(job.id).state == ("failed" if ending == "badly" else "succeeded")
     assert coordinator.job(job.id).losses == 0
     again = coordinator.submit("resource", depot.work.s("again"), job_id="refused")
-    assert (again.outcome, coordinator.wait("refused", 20).state) == ("started", "succeeded")
+    assert (again.outcome, coordinator.wait("refused", 60).state) == ("started", "succeeded")
 
 
 def test_a_redis_that_stays_full_takes_nothing_from_who_holds(fleet: Fleet, own_redis: RedisServer) -> None:
@@ -192,6 +192,6 @@ def test_a_redis_that_stays_full_takes_nothing_from_who_holds(fleet: Fleet, own_
         assert client.zrangebyscore(store.key("alive"), client.time()[0] * 1000, "+inf") == [OTHER]
         assert depot.coordinator.job(job).state == "running"
         assert depot.coordinator.cancel(job, why="enough") == "running"
-        assert depot.coordinator.wait(job, 20).state == "cancelled"
+        assert depot.coordinator.wait(job, 60).state == "cancelled"
         client.config_set("maxmemory", "0")
     assert depot.coordinator.job(job).losses == 0

@@ -7,7 +7,7 @@ from celery import chain, chord
 from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult, ResultSet
 
-from coordinator.jobs.submission import Submission
+from coordinator.core.jobs.submission import Submission
 from tests.harness.fleet import Fleet
 from tests.harness.standing import Node
 
@@ -91,7 +91,7 @@ def test_chords_on_one_key_run_one_after_the_other_and_each_gives_its_body_the_r
         chord([depot.step.s([], f"{number}{part}", 0.05) for part in "ab"], depot.joined.s()) for number in range(4)
     ]
     told = [depot.coordinator.submit("k", order) for order in orders]
-    found = [handle(depot, one).get(timeout=40) for one in told]
+    found = [handle(depot, one).get(timeout=60) for one in told]
     assert found == [[f"{number}a", f"{number}b"] for number in range(4)]
     begun = [stamp.name[0] for stamp in fleet.stamps(what="begin")]
     assert begun == sorted(begun), "no part of a chord begins before all of the one before has ended"
@@ -103,7 +103,7 @@ def test_the_parts_of_a_chord_may_be_jobs_of_other_lanes(fleet: Fleet, depot: An
     jobs = [
         depot.coordinator.submit("k", chain(depot.sub_jobs.s(keys, number), depot.joined.s())) for number in range(3)
     ]
-    found = [handle(depot, one).get(timeout=40) for one in jobs]
+    found = [handle(depot, one).get(timeout=60) for one in jobs]
     assert found == [[f"{number}{place}" for place in range(4)] for number in range(3)]
     assert sorted(stamp.name for stamp in fleet.stamps(what="begin")) == [name for names in found for name in names]
 
@@ -129,11 +129,11 @@ def test_who_submitted_what_coalesced_into_a_job_hears_of_its_end(fleet: Fleet, 
 
 
 def test_who_submitted_what_coalesced_into_a_job_hears_that_it_was_cancelled(fleet: Fleet, depot: Any) -> None:
-    """No runner had it: the errands tell its end."""
+    """No runner had it: maintenance sends its end."""
     depot.coordinator.pause("k")
     coalescing = [depot.coordinator.submit("k", depot.work.s("never"), when_busy="defer") for _ in range(2)]
     depot.coordinator.cancel(coalescing[0].id, by="anna")
     for one in coalescing:
         with pytest.raises(TaskRevokedError):
-            handle(depot, one).get(timeout=30)
+            handle(depot, one).get(timeout=60)
     depot.coordinator.resume("k")

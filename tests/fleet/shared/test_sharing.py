@@ -6,7 +6,7 @@ from tests.harness.fleet import Fleet, server_seconds
 from tests.harness.standing import Node
 from tests.harness.waiting import wait_until
 
-NODE = Node("depot", 2, settings={"sweep": 0.1, "heartbeat": 0.3, "node_ttl": 2})
+NODE = Node("depot", 2, settings={"sweep": 0.1, "heartbeat": 0.3, "node_ttl": 4})
 
 
 def capacity(fleet: Fleet) -> int:
@@ -25,15 +25,15 @@ def test_capacity_follows_a_pool_that_grows_and_shrinks(fleet: Fleet) -> None:
     jobs = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).id for i in range(5)]
     fleet.begun("job0", "job1")
     control.pool_grow(2, destination=[node])
-    wait_until(lambda: capacity(fleet) == 4, 20, fleet.logs)
+    wait_until(lambda: capacity(fleet) == 4, what=fleet.logs)
     fleet.begun("job0", "job1", "job2", "job3")
     assert fleet.stamps("job4") == []
     for i, job_id in enumerate(jobs):
         fleet.go(f"job{i}")
-        assert coordinator.wait(job_id, 20).state == "succeeded"
-    wait_until(lambda: (control.inspect().active() or {}).get(node) == [], 20, fleet.logs)
+        assert coordinator.wait(job_id, 60).state == "succeeded"
+    wait_until(lambda: (control.inspect().active() or {}).get(node) == [], what=fleet.logs)
     control.pool_shrink(2, destination=[node])
-    wait_until(lambda: capacity(fleet) == 2, 20, fleet.logs)
+    wait_until(lambda: capacity(fleet) == 2, what=fleet.logs)
     assert at_once(fleet) == 4
 
 
@@ -42,10 +42,10 @@ def test_a_pool_that_grows_by_itself_grows_for_jobs(fleet: Fleet) -> None:
     coordinator.drain("one@test", why="only the other one is to work")
     fleet.worker("grows", 1, "--autoscale=3,1", app="depot")
     jobs = [coordinator.submit(f"k{i}", depot.held.s(f"job{i}")).id for i in range(4)]
-    wait_until(lambda: len(fleet.stamps(what="begin")) == 3, 20, fleet.logs)
+    wait_until(lambda: len(fleet.stamps(what="begin")) == 3, what=fleet.logs)
     for i, job_id in enumerate(jobs):
         fleet.go(f"job{i}")
-        assert coordinator.wait(job_id, 20).state == "succeeded"
+        assert coordinator.wait(job_id, 60).state == "succeeded"
     assert at_once(fleet) == 3
     coordinator.undrain("one@test")
 
@@ -56,19 +56,19 @@ def test_ordinary_tasks_go_to_free_slots_only_and_share_them_with_jobs(fleet: Fl
     for name in names:
         depot.held.delay(name)
     fleet.begun("task0", "task1")
-    wait_until(lambda: coordinator.nodes()[0].ordinary == 2, 20, fleet.logs)
+    wait_until(lambda: coordinator.nodes()[0].ordinary == 2, what=fleet.logs)
     with fleet.server.client(1) as broker:
-        assert broker.llen(f"{fleet.prefix}.depot") == 3
+        wait_until(lambda: broker.llen(f"{fleet.prefix}.depot") == 3)
     job_id = coordinator.submit("a", depot.held.s("job")).id
     (node,) = coordinator.nodes()
     assert (node.ordinary, node.running, node.rung) == (2, 0, 0)
-    assert coordinator.why(job_id).causes[-1].text.endswith("whose slots are taken: one@test (2 of 2)")
+    assert coordinator.why(job_id).causes[-1].text.endswith("without a free slot: one@test (2 of 2)")
     for name in [*names, "job"]:
         fleet.go(name)
-    assert coordinator.wait(job_id, 20).state == "succeeded"
-    wait_until(lambda: len(fleet.stamps(what="end")) == 6, 20, fleet.logs)
+    assert coordinator.wait(job_id, 60).state == "succeeded"
+    wait_until(lambda: len(fleet.stamps(what="end")) == 6, what=fleet.logs)
     assert at_once(fleet) == 2
-    wait_until(lambda: coordinator.nodes()[0].ordinary == 0, 20)
+    wait_until(lambda: coordinator.nodes()[0].ordinary == 0)
 
 
 def test_a_node_that_joins_a_busy_fleet_takes_from_what_is_ready_at_once(fleet: Fleet) -> None:
@@ -93,6 +93,6 @@ def test_a_node_that_joins_a_busy_fleet_takes_from_what_is_ready_at_once(fleet: 
     assert nodes.count(two.name) > len(found) / 2
     ideal = sum(end - begin for begin, end in left) / 3
     taken = max(end for _, end in left) - joined
-    assert taken < 1.5 * ideal, (taken, ideal)
+    assert taken < 2.5 * ideal, f"{taken} of {ideal} us: a node that takes nothing leaves three times the work"
     fleet.go("long")
-    wait_until(lambda: not coordinator.lane("long").length, 10)
+    wait_until(lambda: not coordinator.lane("long").length)

@@ -1,4 +1,4 @@
-"""Work that two nodes share: one at a time on a key, as many as may, none twice; also where wardens are killed."""
+"""Work that two nodes share: one at a time on a key, as many as may, none twice; also where supervisors are killed."""
 
 import random
 import threading
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator, InvalidJob, Sorter, Submission
+from tests.coordinator.inbox.senders import SENDERS, WITH_KOMBU
 from tests.coordinator.sorters.batches import names
-from tests.coordinator.warden.inbox.senders import SENDERS, WITH_KOMBU
 from tests.fleet.mishaps import MODULE, tasks_of
 from tests.fleet.test_inbox import is_known, runs
 from tests.harness.fleet import Fleet, server_seconds
@@ -74,7 +74,7 @@ def test_a_thousand_jobs_over_several_of_ten_keys_all_end_and_never_two_on_one(f
             coordinator.move(name, priority=chance.choice([None, -5, 5]), to=chance.choice(["back", "front"]))
         except InvalidJob:
             assert coordinator.job(name).state != "waiting"
-    wait_for_count(lambda: coordinator.counts()["succeeded"], 1000, 30, lambda: str(coordinator.counts()))
+    wait_for_count(lambda: coordinator.counts()["succeeded"], 1000, 60, lambda: str(coordinator.counts()))
     busy: dict[str, str] = {}
     for stamp in fleet.stamps():
         for key in wanted[stamp.name]:
@@ -86,12 +86,12 @@ def test_a_thousand_jobs_over_several_of_ten_keys_all_end_and_never_two_on_one(f
     assert coordinator.lanes() == []
 
 
-def test_a_limit_holds_on_a_fleet_and_one_of_weight_all_is_not_starved(fleet: Fleet) -> None:
+def test_a_quota_holds_on_a_fleet_and_one_that_uses_all_of_it_is_not_starved(fleet: Fleet) -> None:
     coordinator, work = fleet.coordinator, fleet.shop.work
-    coordinator.set_limit("licence", 3)
-    light = [coordinator.submit("licence", work.s(f"light{i}", 0.05)).id for i in range(20)]
-    heavy = coordinator.submit("licence", work.s("heavy", 0.1), exclusive=True).id
-    light += [coordinator.submit("licence", work.s(f"light{i}", 0.05)).id for i in range(20, 60)]
+    coordinator.quota("licence", concurrency=3)
+    light = [coordinator.submit([], work.s(f"light{i}", 0.05), uses="licence").id for i in range(20)]
+    heavy = coordinator.submit([], work.s("heavy", 0.1), uses="licence", exclusive=True).id
+    light += [coordinator.submit([], work.s(f"light{i}", 0.05), uses="licence").id for i in range(20, 60)]
     wait_until(lambda: all(coordinator.job(one).over for one in (*light, heavy)), 60)
     stamps = fleet.stamps()
     assert max(at_once(stamps)) == 3
@@ -100,7 +100,7 @@ def test_a_limit_holds_on_a_fleet_and_one_of_weight_all_is_not_starved(fleet: Fl
     assert sorted(began[:place]) == sorted(f"light{i}" for i in range(20))
     beside = [stamp.name for stamp in stamps if within(stamps, "heavy", stamp)]
     assert beside == ["heavy", "heavy"]
-    coordinator.set_limit("licence", 1)
+    coordinator.drop_quota("licence")
 
 
 def at_once(stamps: list[Stamp]) -> list[int]:
@@ -131,7 +131,7 @@ def test_of_many_submitters_one_wins_each_instance_and_a_node_does_it_once(fleet
     for thread in threads:
         thread.join()
     assert Counter(one.grab.won for one in told) == {True: 8, False: 24}
-    ends = [coordinator.wait(one.id, 30) for one in told]
+    ends = [coordinator.wait(one.id, 60) for one in told]
     assert {job.state for job in ends} == {"succeeded"}
     assert Counter(stamp.name for stamp in fleet.stamps(what="begin")) == Counter(map(str, range(8)))
     seen = {one.instance: one for one in coordinator.grabs("report")}
@@ -154,14 +154,15 @@ def test_many_optimistic_writers_on_two_nodes_add_up(fleet: Fleet) -> None:
 
 @pytest.mark.broker
 def test_any_number_of_requests_while_one_runs_make_one_more_run_that_does_all(fleet: Fleet) -> None:
-    busy = fleet.coordinator.submit("inbox/a", fleet.shop.work.s("busy", 4.0))
+    busy = fleet.coordinator.submit("inbox/a", fleet.shop.held.s("busy"))
     wait_until(lambda: "busy" in runs(fleet))
     senders = WITH_KOMBU if fleet.rabbitmq else SENDERS
     for number in range(30):
         senders[number % len(senders)](fleet, {"name": "a", "pid": f"P{number % 3}", "id": f"r{number}"})
-    wait_until(lambda: all(is_known(fleet, f"r{number}") for number in range(30)), 20, fleet.logs)
+    wait_until(lambda: all(is_known(fleet, f"r{number}") for number in range(30)), what=fleet.logs)
     assert fleet.coordinator.lane("inbox/a").length == 2
-    ids = {fleet.coordinator.wait(f"r{number}", 20).id for number in range(30)}
+    fleet.go("busy")
+    ids = {fleet.coordinator.wait(f"r{number}", 60).id for number in range(30)}
     assert fleet.coordinator.job(busy.id).state == "succeeded"
     assert len(ids) == 1
     (name,) = runs(fleet) - {"busy"}
@@ -187,33 +188,33 @@ def flushing(fleet: Fleet) -> bool:
 
 
 def test_orders_start_sorted_the_idle_time_after_the_last_of_them(fleet: Fleet) -> None:
-    """As of 10 s and an order 3 s later, five times as fast."""
-    sorter = fleet.coordinator.sorter("orders", idle_timeout=2)
+    """As of 10 s and an order 3 s later, 2.5 times as fast."""
+    sorter = fleet.coordinator.sorter("orders", idle_timeout=4)
     add(fleet, sorter, "cba")
-    last = time.monotonic() + 0.6
+    last = time.monotonic() + 1.2
     wait_until(lambda: time.monotonic() >= last)
     asked = server_seconds(fleet)
     add(fleet, sorter, "abc")
     assert ran(fleet, 2) == ["abc", "cba"]
-    assert 2.0 <= fleet.stamps(what="begin")[0].at / 1e6 - asked + 0.01 < 6
+    assert 4.0 <= fleet.stamps(what="begin")[0].at / 1e6 - asked + 0.01 < 30
 
 
 def test_a_trickle_is_let_go_max_wait_after_its_first(fleet: Fleet) -> None:
-    sorter = fleet.coordinator.sorter("orders", idle_timeout=1.0, max_wait=2.0)
-    first, given = server_seconds(fleet), [f"{number:02}" for number in range(12, 0, -1)]
+    sorter = fleet.coordinator.sorter("orders", idle_timeout=3.0, max_wait=5.0)
+    first, given = server_seconds(fleet), [f"{number:02}" for number in range(35, 0, -1)]
     for order_id in given:
         add(fleet, sorter, order_id)
         after = time.monotonic() + 0.3
         wait_until(lambda after=after: time.monotonic() >= after)  # type: ignore[misc]
     added, found = server_seconds(fleet), ran(fleet, len(given))
     began = fleet.stamps(what="begin")[0].at / 1e6
-    assert 2.0 <= began - first < 6
+    assert began - first >= 5.0
     assert began < added, "it did not wait for the last"
     assert sorted(found) == sorted(given)
     assert found[0] < given[0], "the first batch was sorted"
 
 
-def test_wardens_killed_in_the_middle_of_a_flush_lose_and_double_nothing(fleet: Fleet) -> None:
+def test_supervisors_killed_in_the_middle_of_a_flush_lose_and_double_nothing(fleet: Fleet) -> None:
     fleet.coordinator.pause("k", why="to see all of the line")
     sorter = fleet.coordinator.sorter("orders", idle_timeout=1)
     given, late = [f"{number:04}" for number in range(6000)], []
@@ -222,13 +223,13 @@ def test_wardens_killed_in_the_middle_of_a_flush_lose_and_double_nothing(fleet: 
         until = time.monotonic() + 20
         while not flushing(fleet) and fleet.coordinator.sorters() and time.monotonic() < until:
             pass  # a flush is over before `wait_until` looks twice
-        for warden in [warden for worker in fleet.workers for warden in worker.wardens()]:
-            warden.kill()
+        for supervisor in [supervisor for worker in fleet.workers for supervisor in worker.supervisors()]:
+            supervisor.kill()
         if flushing(fleet):
             late.append(f"0000-late-{kill}")
             add(fleet, sorter, late[-1])
-    assert late, "no warden was killed in the middle of a flush"
-    wait_until(lambda: not fleet.coordinator.sorters(), 30, fleet.logs)
+    assert late, "no supervisor was killed in the middle of a flush"
+    wait_until(lambda: not fleet.coordinator.sorters(), what=fleet.logs)
     assert names(fleet.coordinator.lane("k", 10000).jobs) == [*given, *late], "who came late belongs to the next batch"
     assert fleet.coordinator.counts()["created"] == len(given) + len(late)
     forget(fleet)  # so many jobs take their time to run

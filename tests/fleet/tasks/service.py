@@ -12,7 +12,7 @@ import psutil
 from kombu import Connection
 
 from coordinator import Coordinator, Job, UnknownJob
-from coordinator.warden.inbox.as_it_is import request_queue
+from coordinator.inbox.as_it_is import request_queue
 from examples.demo.member_server import MemberServer
 from tasks.catalog.catalog import Catalog
 from tasks.nodelist.xml_format import write_nodelist
@@ -61,6 +61,11 @@ class Service:
         )
         return psutil.Process(process.pid)
 
+    def beat(self) -> None:
+        argv = ["-m", "celery", "-A", "tasks", "beat", "--pidfile=", "-S", "coordinator.scheduler.Scheduler"]
+        with (self.folder / "beat.log").open("wb") as log:
+            self._processes.append(begun(argv, (), environment(**self.environ), log))
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
@@ -74,7 +79,7 @@ class Service:
             given = {"content_type": "application/json", "content_encoding": "utf-8"}
             producer.publish(message, exchange="", routing_key=QUEUE, declare=[request_queue(QUEUE)], **given)
 
-    def ended(self, job_id: str, timeout: float = 30) -> Job:
+    def ended(self, job_id: str, timeout: float = 60) -> Job:
         wait_until(lambda: self.known(job_id), timeout, lambda: f"no job {job_id}")
         return self.coordinator.wait(job_id, timeout)
 
@@ -107,15 +112,22 @@ class Service:
                     one.kill()
             process.wait()
         store = self.coordinator.store
-        wait_until(lambda: not leftovers(store), 10, lambda: f"keys without an owner: {leftovers(store)}")
+        wait_until(lambda: not leftovers(store), what=lambda: f"keys without an owner: {leftovers(store)}")
         store.close()
         self.catalog.engine.dispose()
 
 
-def errands_of(node: psutil.Process) -> psutil.Process:
-    """The node's warden of errands, which keeps the nodelist."""
-    (warden,) = (one for one in node.children(recursive=True) if "coordinator.warden.errands" in one.cmdline())
-    return warden
+def maintenance_of(node: psutil.Process) -> psutil.Process:
+    """The node's maintenance, which keeps the nodelist."""
+    name = "coordinator.core.maintenance"
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:  # its supervisor starts it once the node is registered
+        found[:] = [process for process in node.children(recursive=True) if name in process.cmdline()]
+        return bool(found)
+
+    wait_until(is_there)
+    return found[0]
 
 
 def fill_disk(process: psutil.Process, full: bool = True) -> None:

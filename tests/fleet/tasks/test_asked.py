@@ -93,7 +93,7 @@ def test_who_asks_for_an_object_hears_that_it_is_stored_though_the_increment_bes
         service.ask(json.dumps({"node": a, "id": "all"}))
         wait_until(lambda: service.known("all"))
         done = pool.submit(service.call, "refresh", a, "--why", "a test", "--pid", "old", "--wait")
-        wait_until(lambda: "pid old" in service.coordinator.job("all").kwargs["asked"], 30)
+        wait_until(lambda: (collects := service.coordinator.job("all").collects) and collects.calls == 2)
         member.hook = no_listing
     assert service.ended("all").state == "failed"
     assert told(done.result()) == f"{a}: old is stored"
@@ -116,14 +116,15 @@ def test_a_complete_pass_can_be_asked_for_and_a_mistyped_pid_forgotten(service: 
     assert "give either PID or --all" in service.call("members", "forget", a).stderr
 
 
-def test_an_error_of_a_member_is_one_line_in_the_log(service: Service, member: MemberServer) -> None:
+def test_an_error_of_a_member_is_one_line_in_the_log_beside_its_alert(service: Service, member: MemberServer) -> None:
     a, before = member.member.identifier, len(service.log("one"))
     member.hook = lambda request: failure(401, "NotAuthorized", "you may not list")
     service.ask(json.dumps({"node": a, "id": "refused"}))
     assert "you may not list" in str(service.ended("refused").error)
-    wait_until(lambda: "you may not list" in service.log("one"))
+    wait_until(lambda: "alert (failed): job refused" in service.log("one"))
     said = service.log("one")[before:]
-    assert len([line for line in said.splitlines() if "you may not list" in line]) == 1
+    lines = [line for line in said.splitlines() if "you may not list" in line]
+    assert [line.count("raised expected") for line in lines] == [1, 0], "one of the task, and the alert"
     assert "Traceback" not in said
 
 
@@ -137,7 +138,7 @@ def test_a_refresh_message_brings_a_sync_forward_whose_last_action_is_the_nodeli
     assert (job.result["store"], job.progress) == (SOON, (30, 30))
     assert service.pids(a) == members[0].pids
     newest = instants.floor(max(date for date, _ in members[0].entries(instants.NEVER, instants.now())))
-    wait_until(lambda: harvested(service, a) == newest, 10, lambda: service.log("one"))
+    wait_until(lambda: harvested(service, a) == newest, what=lambda: service.log("one"))
     assert service.pids(b) == set()
     assert a in service.settings.nodelist.read_text()
 
@@ -166,7 +167,7 @@ def test_a_request_for_nobody_we_know_is_set_aside_with_the_reason(service: Serv
     with service.redis.client(1) as broker:
         for place, said in (("dead", "urn:node:nobody"), ("unreadable", "members")):
             aside = f"{QUEUE}.{place}"
-            wait_until(partial(broker.llen, aside), 20, lambda: service.log("one")[-2500:])
+            wait_until(partial(broker.llen, aside), what=lambda: service.log("one")[-2500:])
             assert [said in json.loads(letter)["reason"] for letter in broker.lrange(aside, 0, -1)] == [True]
 
 
@@ -182,5 +183,5 @@ def test_the_complete_pass_of_each_member_is_on_the_members_own_lane(service: Se
     found = service.shell("from tasks.sync import complete_passes as all_of_them; print(sorted(all_of_them()))")
     assert found == str([a, b])
     for member_id in (a, b):
-        wait_until(lambda member_id=member_id: service.coordinator.lane(f"sync/{member_id}").length == 0, 30)  # type: ignore[misc]
+        wait_until(lambda member_id=member_id: service.coordinator.lane(f"sync/{member_id}").length == 0)  # type: ignore[misc]
         wait_until(lambda member_id=member_id: completed(service, member_id))  # type: ignore[misc]

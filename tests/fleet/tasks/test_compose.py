@@ -22,6 +22,7 @@ from coordinator.local.redis import find_server, free_port
 from tasks.documents.document import Document
 from tasks.nodelist.ldap.directory import Directory
 from tests.harness.slapd import DEPLOY, PLACES, SlapdServer
+from tests.harness.stopping import stop
 from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
@@ -140,16 +141,15 @@ def test_each_command_comes_up_and_ends_when_asked(composed: Composed) -> None:
         wait_until(partial(composed.up, name), 60)
     workers = f"http://127.0.0.1:{composed.flower}/workers"
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(workers, timeout=10)
+        urllib.request.urlopen(workers, timeout=60)
     known = {"Authorization": f"Basic {b64encode(LOGIN.encode()).decode()}"}
-    with urllib.request.urlopen(urllib.request.Request(workers, headers=known), timeout=10) as answer:
+    with urllib.request.urlopen(urllib.request.Request(workers, headers=known), timeout=60) as answer:
         assert answer.status == 200
     with Directory(composed.slapd.settings()) as client:
         assert len(client.read().states) == 3
-    wait_until(lambda: {"urn:node:mnTestA", "urn:node:mnTestB"} <= composed.members(), 20)
+    wait_until(lambda: {"urn:node:mnTestA", "urn:node:mnTestB"} <= composed.members())
     wait_until(lambda: all(composed.healthy(others).values()), 60)
-    for name in others:
-        composed.processes[name].send_signal(signal.SIGSTOP)
+    stop(*(composed.processes[name] for name in others))
     for name in ("beat1", "beat2"):
         os.utime(composed.sign(name), (0, 0))  # the time that passes
     wait_until(lambda: not any(composed.healthy(others).values()), 60)

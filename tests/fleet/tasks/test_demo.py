@@ -59,9 +59,9 @@ def test_on_a_terminal_one_table_shows_the_members_at_work_and_ctrl_c_ends_it(tm
 
         for name in MEMBERS:
             done = rf"{name} +succeeded +━+ \d+/\d+ +\d+ \d\d:\d\d:\d\d .* cn[12] …\d{{8}}"
-            wait_until(lambda: rows(done), 40, lambda: "\n".join(terminal.lines[-10:]))  # noqa: B023
+            wait_until(lambda: rows(done), what=lambda: "\n".join(terminal.lines[-10:]))  # noqa: B023
         assert rows("nodes alive: cn[12]")
         assert max(map(len, rows("^mn"))) <= 80
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         wait_until(lambda: rows("objects of 3 members"))

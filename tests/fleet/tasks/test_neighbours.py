@@ -53,11 +53,10 @@ def test_a_tick_leaves_a_silent_member_alone_and_a_request_by_hand_does_not(
     member = stack.enter_context(MemberServer(A, hook=drop))
     service = stack.enter_context(Service(own_redis, tmp_path, [member]))
     service.node("one")
-    sync = signature("tasks.sync.sync_member_node", (A,))
+    sync = signature("tasks.sync.sync_member_node", (A,), {"asked": ["tick"]})
 
     def tick(name: str) -> str:
-        options = {"when_busy": "defer", "merge_args": {"asked": ["tick"]}, "job_id": name}
-        service.coordinator.submit(LANE, sync, **options)  # type: ignore[arg-type]
+        service.coordinator.collect(LANE, sync, how="merge", job_id=name)
         job = service.ended(name)
         return f"{job.state} {(job.result or {}).get('outcome')}"
 
@@ -98,8 +97,8 @@ def test_the_well_members_keep_their_ticks_beside_those_that_hang_drop_and_flap(
         *(Named(flapping.member, f"urn:node:mnFlaps{number}") for number in range(3)),
         *(Named(well.member, name) for name in names),
     ]
-    quick = {"TASKS_CONNECT_TIMEOUT": "2"}
-    service = stack.enter_context(Service(own_redis, tmp_path, members, **quick))  # type: ignore[arg-type]
+    given = {"TASKS_CONNECT_TIMEOUT": "2", "TASKS_READ_TIMEOUT": "120"}
+    service = stack.enter_context(Service(own_redis, tmp_path, members, **given))  # type: ignore[arg-type]
     service.node("one", 4)
     stack.enter_context(beat(service, "beat"))
     runs: dict[str, list[datetime]] = defaultdict(list)
@@ -112,5 +111,5 @@ def test_the_well_members_keep_their_ticks_beside_those_that_hang_drop_and_flap(
 
     wait_until(seen, 120, lambda: str({name: len(found) for name, found in runs.items()}))
     gaps = [(later - one).total_seconds() for found in runs.values() for one, later in pairwise(found)]
-    assert max(gaps) < 25, sorted(gaps)[-10:]  # a hanging member alone would cost 30
+    assert max(gaps) < 60, sorted(gaps)[-10:]  # a hanging member alone would cost 120
     assert {summary.outcome for summary in service.catalog.summaries(names).values()} == {"succeeded"}

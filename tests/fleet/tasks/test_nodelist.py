@@ -17,6 +17,7 @@ from tasks.nodelist.ldap.schema import TIMES
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
+from tests.harness.stopping import stop
 from tests.harness.waiting import wait_until
 from tests.tasks.conftest import river_with
 
@@ -72,14 +73,13 @@ def odd(instants: list[datetime]) -> list[datetime]:
 
 def ticks_odd_from_now_on(service: Service, beats: dict[str, psutil.Process]) -> None:
     """Within 5 s, and none at an even second after that; each of the beats alone knows it."""
-    wait_until(lambda: odd(ticks(service, *beats)), 5, lambda: str(ticks(service, *beats)))
+    wait_until(lambda: odd(ticks(service, *beats)), what=lambda: str(ticks(service, *beats)))
     first = odd(ticks(service, *beats))[0]
     for name in beats:
         others = [process for other, process in beats.items() if other != name]
-        for process in others:
-            process.suspend()
+        stop(*others)
         known = len(odd(ticks(service, name)))
-        wait_until(lambda name=name, known=known: len(odd(ticks(service, name))) >= known + 2, 15, name)
+        wait_until(lambda name=name, known=known: len(odd(ticks(service, name))) >= known + 2, what=name)
         for process in others:
             process.resume()
     assert [one for one in ticks(service, *beats) if one > first] == odd(ticks(service, *beats))[1:]
@@ -90,9 +90,9 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
 ) -> None:
     with beat(fleet, "first") as first, beat(fleet, "second") as second:
         document, beats = Document(fleet.coordinator.store, "nodelist"), {"first": first, "second": second}
-        wait_until(lambda: len(document.members()) == 4, 30, lambda: str(document.members()))
-        wait_until(lambda: scheduled(fleet) == {A, B}, 30, lambda: str(scheduled(fleet)))
-        wait_until(lambda: ticks(fleet, *beats), 10)
+        wait_until(lambda: len(document.members()) == 4, what=lambda: str(document.members()))
+        wait_until(lambda: scheduled(fleet) == {A, B}, what=lambda: str(scheduled(fleet)))
+        wait_until(lambda: ticks(fleet, *beats))
         assert not odd(ticks(fleet, *beats))
 
         slapd.replace(dn(A), **{TIMES[name]: value for name, value in ODD.model_dump().items()})
@@ -103,7 +103,7 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
         directory.write(C, None, PLAIN.model_copy(update={"identifier": C}), True)
         rewrite(directory, B, state="down")
         refreshed(fleet)
-        wait_until(lambda: scheduled(fleet) == {A, C}, 5, lambda: str(scheduled(fleet)))
+        wait_until(lambda: scheduled(fleet) == {A, C}, what=lambda: str(scheduled(fleet)))
         assert f"{C} is new" in fleet.log("one") + fleet.log("two")
         assert f"{B}: state: up → down" in fleet.log("one") + fleet.log("two")
         folders = [path.parent for path in (fleet.folder / "replicas").rglob("identity")]
@@ -116,4 +116,4 @@ def test_what_a_refresh_takes_in_reaches_every_node_and_beat_within_five_seconds
         assert record
         directory.remove(C, record)
         refreshed(fleet)
-        wait_until(lambda: scheduled(fleet) == set(), 5, lambda: str(scheduled(fleet)))
+        wait_until(lambda: scheduled(fleet) == set(), what=lambda: str(scheduled(fleet)))

@@ -16,6 +16,7 @@ from tasks.batches.deliveries import Deliveries
 from tests.fleet.tasks.service import Service, beat
 from tests.harness.command import told
 from tests.harness.redis import RedisServer
+from tests.harness.stopping import wait_until_still
 from tests.harness.waiting import wait_until
 
 BATCHES = items(12)
@@ -70,6 +71,7 @@ def killed_at_work(service: Service, node: psutil.Process, name: str) -> bool:
     for one in family:
         with suppress(psutil.NoSuchProcess):
             one.suspend()
+    wait_until_still(*(one.pid for one in family))
     at_work = works(service, name)
     for one in family:
         with suppress(psutil.NoSuchProcess):
@@ -77,7 +79,6 @@ def killed_at_work(service: Service, node: psutil.Process, name: str) -> bool:
     return at_work
 
 
-@pytest.mark.timeout(240)
 def test_all_but_the_defective_batches_arrive_though_a_node_dies_and_those_arrive_once_they_are_mended(
     service: Service, store: Items
 ) -> None:
@@ -102,5 +103,5 @@ def test_all_but_the_defective_batches_arrive_though_a_node_dies_and_those_arriv
     batch = BATCHES[2].partition("-")[0]
     assert told(service.call("items", "approve", batch, "--why", "a test")) == f"{BATCHES[2]} approved"
     assert events(store, BATCHES[2])[APPROVED]
-    wait_until(lambda: "Leftovers_removed" in events(store, BATCHES[2]), 30, lambda: what_is_there(store))
+    wait_until(lambda: "Leftovers_removed" in events(store, BATCHES[2]), what=lambda: what_is_there(store))
     assert {path.stem for path in place.flagged.iterdir()} == {*BATCHES} - {BATCHES[2]}

@@ -72,7 +72,7 @@ def test_a_sync_during_which_postgres_dies_fails_and_the_next_one_harvests_all(
             service.node("cn1", 1)
             member.hook = slow
             service.ask(json.dumps({"node": A, "id": "first"}))
-            assert asked.wait(30)
+            assert asked.wait(60)
             server.kill()
             go.set()
             job = service.ended("first")

@@ -29,7 +29,7 @@ def test_a_user_edits_the_file(own_redis: RedisServer, tmp_path: Path) -> None:
     with Service(own_redis, tmp_path, []) as service:
         file.write_text(FIRST)
         with beat(service, "first", launcher=launcher):
-            wait_until(lambda: ticks(service, "first") >= {"nodelist", "ordinary"}, 30, lambda: service.log("first"))
+            wait_until(lambda: ticks(service, "first") >= {"nodelist", "ordinary"}, what=lambda: service.log("first"))
             assert whens(service) == {
                 "nodelist": "every 1",
                 "ordinary": "every 1",
@@ -48,7 +48,7 @@ def test_a_user_edits_the_file(own_redis: RedisServer, tmp_path: Path) -> None:
         with own_redis.client() as client:
             client.hset(service.coordinator.store.key("schedule", "beat_schedule"), "seen", 0)
         with beat(service, "second", launcher=launcher, TASKS_REFRESH_INTERVAL="3"):
-            wait_until(lambda: ticks(service, "second") >= {"nodelist", "renamed"}, 30, lambda: service.log("second"))
+            wait_until(lambda: ticks(service, "second") >= {"nodelist", "renamed"}, what=lambda: service.log("second"))
             assert whens(service) == {
                 "nodelist": "every 3",
                 "renamed": "every 2",

@@ -2,14 +2,16 @@
 
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from examples.demo.member_server import Request
+from examples.demo.member_server import Reply, Request
 from tasks.database import upsert
 from tasks.database.database import meta
 from tasks.documents.document import Document
@@ -20,6 +22,7 @@ from tests.fleet.tasks.standing import harvested
 from tests.harness.command import ROOT, environment
 from tests.harness.rabbitmq import Broker
 from tests.harness.redis import RedisServer
+from tests.harness.stopping import stop
 from tests.harness.waiting import wait_until
 from tests.harness.warm import python
 
@@ -69,6 +72,23 @@ def test_whatever_is_asked_while_a_sync_runs_makes_exactly_one_more_run(
     assert service.coordinator.lane(f"sync/{A}").length == 0
 
 
+def test_a_busy_member_is_left_alone_for_as_long_as_it_asks_and_its_job_holds_no_slot(
+    begin: Begin, members: Members
+) -> None:
+    service, asked = begin(), list[float]()
+
+    def busy_twice(request: Request) -> Reply | None:
+        asked.append(time.monotonic())
+        return Reply(b"", 429, {"Retry-After": "1"}) if len(asked) <= 2 else None
+
+    members[0].hook = busy_twice
+    service.node("one")
+    service.ask(json.dumps({"node": A, "id": "first"}))
+    job = service.ended("first")
+    assert (job.state, job.attempt, [event.what for event in job.course].count("cooled_down")) == ("succeeded", 3, 2)
+    assert min(asked[1] - asked[0], asked[2] - asked[1]) > 0.9
+
+
 def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refused(
     begin: Begin, members: Members, stack: ExitStack
 ) -> None:
@@ -85,10 +105,10 @@ def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refu
 
     members[0].hook = slow
     service.ask(json.dumps({"node": A, "id": "mine"}))
-    assert asked.wait(30)
+    assert asked.wait(60)
     runner = int(next(iter(service.coordinator.store._client.hkeys("{coord}:work:one@test"))).split(b".")[0])
     stopped = next(child for child in first.children() if child.pid == runner)
-    stopped.send_signal(signal.SIGSTOP)
+    stop(stopped)
     stack.callback(lambda: stopped.send_signal(signal.SIGCONT))
     late = service.coordinator.job("mine").fence
     service.node("two", 1)
@@ -102,7 +122,7 @@ def test_a_sync_stopped_past_its_lease_is_succeeded_and_its_late_writes_are_refu
     members[0].put("doi:10.5/after")
     go.set()
     stopped.send_signal(signal.SIGCONT)
-    wait_until(lambda: "outcome refused" in service.log("one"), 30, lambda: service.log("one")[-2000:])
+    wait_until(lambda: "Redis refused the outcome" in service.log("one"), what=lambda: service.log("one")[-2000:])
     assert (service.catalog.summary(A), harvested(service, A)) == before
     assert service.coordinator.job("mine").state == "succeeded"
 
@@ -141,11 +161,12 @@ def test_each_member_to_be_synchronized_has_a_tick_and_a_change_of_the_nodelist_
     service = begin(TASKS_TIMEZONE="Asia/Kolkata")
     ticks = (
         "from tasks.schedules import entries; version, found = entries(); "
-        "print(version, *((one.name, one.when_busy, one.schedule.expression, one.schedule.tz.key) for one in found))"
+        "print(version, *((one.name, one.submit['collect']['how'], one.schedule.expression, one.schedule.tz.key)"
+        " for one in found))"
     )
     both = service.shell(ticks)
     for name in (A, B):
-        assert f"('sync/{name}', 'defer', '" in both
+        assert f"('sync/{name}', 'merge', '" in both
     assert both.count("'Asia/Kolkata'") == 2
     down = members[0].member.model_copy(update={"state": "down"})
     service.settings.nodelist.write_bytes(write_nodelist([down, members[1].member]))
@@ -163,3 +184,23 @@ def test_called_outside_a_lane_it_takes_the_lock_itself_or_ends_as_locked(begin:
     assert service.pids(A) == members[0].pids
     assert service.shell(call.format("urn:node:nobody")) == "not synchronizable"
     assert service.coordinator.lane(f"sync/{A}").length == 0
+
+
+def test_whole_months_of_a_member_are_harvested_again_a_job_each_and_none_twice(begin: Begin, members: Members) -> None:
+    service = begin()
+    service.node("one")
+    service.ask(json.dumps({"node": A, "id": "first"}))
+    assert service.ended("first").state == "succeeded"
+    for pid, month in (("november", 11), ("december", 12), ("october", 10)):
+        members[0].put(pid, datetime(2024, month, 15, tzinfo=UTC))
+    service.beat()
+    asked = "members", "backfill", A, "2024-11-01", "2025-01-01", "--why", "objects are missing"
+    assert service.call(*asked).stdout.startswith("2 of 2 months to run\n")
+    entry = f"months/{A}"
+    wait_until(lambda: service.coordinator.entries.entry(entry).backfill.over, what=lambda: service.log("beat"))  # type: ignore[union-attr]
+    assert service.pids(A) & {"october", "november", "december"} == {"november", "december"}
+    runs = [service.coordinator.job(f"{entry}@{end}-01T00:00:00Z") for end in ("2024-12", "2025-01")]
+    assert [(run.state, (run.result or {})["stored"], run.keys) for run in runs] == [
+        ("succeeded", 1, (f"sync/{A}",))
+    ] * 2
+    assert service.call(*asked).stdout.startswith("0 of 2 months to run, 2 ran\n")

@@ -123,7 +123,7 @@ class Trial:
         other = f"{(self.near if host is self.far else self.far).name}@test"
         coordinator = self.service.coordinator
         coordinator.drain(other, why="a test")
-        wait_until(lambda: not [node for node in coordinator.nodes() if node.name == other and node.running], 30)
+        wait_until(lambda: not [node for node in coordinator.nodes() if node.name == other and node.running])
 
     def works_alone(self, host: Host, without: Host) -> None:
         coordinator, name = self.service.coordinator, f"{host.name}@test"

@@ -12,7 +12,7 @@ from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
 from tasks.nodelist.entries import MEMBER
 from tasks.nodelist.ldap.directory import Directory
-from tests.fleet.tasks.service import Service, beat, errands_of, fill_disk
+from tests.fleet.tasks.service import Service, beat, fill_disk, maintenance_of
 from tests.harness.command import IMPORT, Done, refused, told
 from tests.harness.redis import RedisServer
 from tests.harness.slapd import SlapdServer, dn
@@ -104,17 +104,17 @@ def test_who_is_out_of_the_replica_set_and_a_beat_that_has_another_copy_are_name
 ) -> None:
     here, slapd = service
     here.node("one")
-    warden = errands_of(here.node("two"))
+    maintenance = maintenance_of(here.node("two"))
     document, of_beat = Document(here.coordinator.store, "nodelist"), f"beat@{socket.gethostname()}"
     with beat(here, "beat"):
-        wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"], 30)
-        fill_disk(warden)
+        wait_until(lambda: document.members() == [of_beat, "one@test", "two@test"])
+        fill_disk(maintenance)
         version = changed(here, slapd, "down")
         found = here.call("nodelist", "verify")
         assert "two@test is out of the replica set: it cannot write its disk" in differs(found)
         shown = dict(line.split(maxsplit=1) for line in found.stdout.splitlines()[1:])
         assert (shown[of_beat], shown["one@test"], shown["two@test"][:4]) == ("same", "same", "out:")
-        fill_disk(warden, full=False)
+        fill_disk(maintenance, full=False)
         wait_until(lambda: len(document.members()) == 3)
         found = agreed(here)
         assert set(found) == {of_beat, "one@test", "two@test"}

@@ -147,7 +147,7 @@ def test_the_recorded_requests_of_dataones_client_and_of_gmn_are_served(service:
         answer = door.play(name, tls, key)
         assert answer.startswith(b"HTTP/1.1 200"), answer
         assert etree.fromstring(answer.partition(b"\r\n\r\n")[2]).text == pid
-        wait_until(lambda pid=pid: pid in service.pids(A), 30)
+        wait_until(lambda pid=pid: pid in service.pids(A))
     assert door.play("gmn_object", mine).startswith(b"HTTP/1.1 200")
     assert service.pids(B) == set()
     one = door.ask("GET", f"/node/{A}")
@@ -210,13 +210,13 @@ def test_a_member_asks_for_its_own_objects_and_for_those_that_nobody_has(
     assert service.coordinator.counts() == before
     for pid in ("both", "nobody-has-it"):
         assert door.synchronize(pid, mine).status_code == 200
-    wait_until(lambda: any(one.pid == "nobody-has-it" for one in service.catalog.failed(A)), 30)
+    wait_until(lambda: any(one.pid == "nobody-has-it" for one in service.catalog.failed(A)))
     assert [one.pid for one in service.catalog.failed(B)] == []
 
 
 def test_a_member_that_asks_too_often_waits_and_the_others_do_not(service: Service, door: Door) -> None:
     mine, other = door.tls(OURS), {"Authorization": f"Bearer {token_of(service, B)}"}
-    with httpx.Client(verify=mine) as client:
+    with httpx.Client(verify=mine, timeout=60) as client:
         form = {"pid": (None, "a")}
         answers = [client.post(f"{door.url}/synchronize", files=form) for _ in range(60)]
     late = [answer for answer in answers if answer.status_code != 200]
@@ -245,11 +245,14 @@ def test_a_hundred_megabytes_are_refused_and_the_memory_stays_flat(service: Serv
 def test_only_the_named_proxy_says_whose_certificate_it_saw(service: Service) -> None:
     with opened(service, "--proxy", "127.0.0.1", "--subject-header", "X-Subject") as door:
         names = {"X-Subject": SUBJECT}
-        assert httpx.post(f"{door.url}/synchronize", files={"pid": (None, "a")}, headers=names).status_code == 200
+        assert (
+            httpx.post(f"{door.url}/synchronize", files={"pid": (None, "a")}, headers=names, timeout=60).status_code
+            == 200
+        )
         for wrong in ([("X-Subject", SUBJECT), ("X-Subject", "CN=x")], [("X-Subject", "mnA")]):
-            answer = httpx.post(f"{door.url}/synchronize", files={"pid": (None, "a")}, headers=wrong)
+            answer = httpx.post(f"{door.url}/synchronize", files={"pid": (None, "a")}, headers=wrong, timeout=60)
             assert error(answer) == (401, "NotAuthorized")
-        with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as stranger:
+        with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=60) as stranger:
             forged = stranger.post(f"{door.url}/synchronize", files={"pid": (None, "a")}, headers=names)
         assert error(forged) == (401, "NotAuthorized")
     assert asked(service) == 1
@@ -282,7 +285,7 @@ def test_while_redis_is_away_members_hear_that_and_ask_again(
     assert error(door.synchronize("a", mine)) == (503, "ServiceFailure")
     assert error(door.ask("GET", "/monitor/ping")) == (503, "ServiceFailure")
     own_redis.start()
-    wait_until(lambda: door.synchronize("a", mine).status_code == 200, 30)
+    wait_until(lambda: door.synchronize("a", mine).status_code == 200)
 
 
 def test_a_dashboard_serves_members_beside_its_login_where_somebody_wants_that(service: Service) -> None:
@@ -291,11 +294,16 @@ def test_a_dashboard_serves_members_beside_its_login_where_somebody_wants_that(s
     with Command(service.folder / "web", "dashboard", "--port", "0", "--mount", "/cn", env=env) as pages:
         pages.says("token=")
         (url,) = re.findall(r"http://[\d.:]+", pages.out)
-        assert httpx.get(f"{url}/").status_code == 401
-        assert [one.identifier for one in parse_nodelist(httpx.get(f"{url}/cn/v2/node").content).members] == [A, B]
+        assert httpx.get(f"{url}/", timeout=60).status_code == 401
+        assert [
+            one.identifier for one in parse_nodelist(httpx.get(f"{url}/cn/v2/node", timeout=60).content).members
+        ] == [A, B]
         ask = {"Authorization": f"Bearer {token}"}
-        assert httpx.post(f"{url}/cn/v2/synchronize", files={"pid": (None, "a")}, headers=ask).status_code == 200
-        assert httpx.get(f"{url}/cnx").status_code == 401
+        assert (
+            httpx.post(f"{url}/cn/v2/synchronize", files={"pid": (None, "a")}, headers=ask, timeout=60).status_code
+            == 200
+        )
+        assert httpx.get(f"{url}/cnx", timeout=60).status_code == 401
     assert asked(service) == 1
     with Command(service.folder / "none", "dashboard", "--mount", "/mn", env=env) as none:
         wait_until(lambda: none.process.poll() is not None, 60)

@@ -198,7 +198,7 @@ def joined(found: list[list[str]]) -> list[str]:
 def await_job(result: Any, job_id: str) -> None:
     """A completion callback that waits for another job."""
     stamp("callback", "begin")
-    stamp("callback", coordinator.wait(job_id, 20).state)
+    stamp("callback", coordinator.wait(job_id, 60).state)
 
 
 @app.task(acks_late=True)

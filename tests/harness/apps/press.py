@@ -31,7 +31,7 @@ stamp = stamps_in(_log)
 @components.declare(
     "Checker", "1.0", event="Checked", past=["Data_Received"], simultaneous_processes=3, max_results=2,
     max_attempts=2, retry_delay=float(os.environ.get("TEST_RETRY", "0")), max_losses=1,
-    time_limit=float(os.environ.get("TEST_LIMIT", "3")), every=366 * 86400.0,
+    time_limit=float(os.environ.get("TEST_LIMIT", "60")), every=366 * 86400.0,
 )  # fmt: skip
 def check(work: Work) -> Iterator[Failure]:
     """Does what the item's directory says, such as `sleep 0.2`, `fail 3`, `raise`, `wait`."""
@@ -68,7 +68,7 @@ def bind(work: Work) -> None:
 
 
 @components.declare(
-    "Scanner", "1.0", event="Scanned", past=["Data_Received"], soft_time_limit=0.3, time_limit=20, every=366 * 86400.0
+    "Scanner", "1.0", event="Scanned", past=["Data_Received"], soft_time_limit=2, time_limit=20, every=366 * 86400.0
 )
 def scan(work: Work) -> None:
     """Longer than it may, where it has more to do."""

@@ -9,8 +9,8 @@ from celery.app.task import Task
 from celery.exceptions import SoftTimeLimitExceeded
 from pydantic import BaseModel, ConfigDict
 
-from coordinator import Coordinator, Refused, current_job  # (*)
-from coordinator.store.library import assemble
+from coordinator import Call, Coordinator, Refused, current_job, wait_for  # (*)
+from coordinator.core.store.library import assemble
 from tests.harness.apps.stamps import opened, stamps_in
 
 time.sleep(float(os.environ.get("TEST_IMPORT", 0)))
@@ -48,12 +48,32 @@ def work(name: str, seconds: float = 0.0) -> str:
 
 
 @app.task
+def of_instant(seconds: float) -> str:
+    """Work on the instant of the own tick."""
+    job = current_job()
+    assert job
+    assert job.instant
+    return work.run(str(job.instant.year), seconds)  # type: ignore[no-any-return]
+
+
+@app.task
 def held(name: str) -> str:
     """Works until the test says that it may end."""
     stamp(name, "begin")
     _log.blpop([f"{os.environ['TEST_PREFIX']}.go.{name}"], 110)
     stamp(name, "end")
     return name
+
+
+@app.task
+def gather(calls: list[Call]) -> list[str]:
+    """Gets a list of calls, each with a name; with one that is to be held, it works until the test lets it go."""
+    names = [str(call.args[0]) for call in calls]
+    stamp(" ".join(names), "begin")
+    if any(call.kwargs.get("hold") for call in calls):
+        _log.blpop([f"{os.environ['TEST_PREFIX']}.go.{names[0]}"], 110)
+    stamp(" ".join(names), "end")
+    return names
 
 
 @app.task
@@ -64,6 +84,22 @@ def toil(name: str, times: int) -> int:
         time.sleep(0.01)
     stamp(name, "end")
     return os.getpid()
+
+
+@app.task
+def ask(name: str, deadly: bool = False) -> object:
+    """Wait for the event of this name, and go on with its value."""
+    stamp(name, "begin")
+    return wait_for(name, timeout=60, then=decided.s(name, deadly), otherwise=work.s(name))
+
+
+@app.task
+def decided(value: object, name: str, deadly: bool) -> object:
+    """Note the value. `deadly`: the first process that does so dies by it."""
+    stamp(name, f"got {value}")
+    if deadly and _log.incr(f"{os.environ['TEST_PREFIX']}.deaths.{name}") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
 
 
 @app.task
@@ -151,11 +187,8 @@ class Request(BaseModel):
 def take_in(request: Request) -> None:
     if request.name == "nobody":
         raise Refused(f"unknown name {request.name}")
-    wanted = [request.pid] if request.pid else None
-    signature = unite.s(request.name)
-    coordinator.submit(
-        f"inbox/{request.name}", signature, when_busy="defer", job_id=request.id, merge_args={"pids": wanted}
-    )
+    signature = unite.s(request.name, pids=[request.pid] if request.pid else None)
+    coordinator.collect(f"inbox/{request.name}", signature, how="merge", job_id=request.id)
 
 
 coordinator.inbox("shop.refresh", Request, take_in)

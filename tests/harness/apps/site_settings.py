@@ -13,5 +13,5 @@ DATABASES = {
         "HOST": _AT.hostname, "PORT": _AT.port,
     }
 }  # fmt: skip
-INSTALLED_APPS: list[str] = []
+INSTALLED_APPS = os.environ.get("TEST_APPS", "").split()
 USE_TZ = True

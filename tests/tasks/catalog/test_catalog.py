@@ -151,7 +151,7 @@ def test_one_identifier_that_cannot_be_kept_takes_nothing_with_it(
     assert [row["pid"] for row in catalog.objects(M)] == ["good"]
     assert (catalog.failed(M), catalog.cursor(M, "complete")) == ([], position)
     assert Sightings(catalog.engine).seen(M, at(2)) == 1
-    assert "cannot be kept: its identifier of 3000 characters" in caplog.text
+    assert "cannot be stored: its identifier of 3000 characters" in caplog.text
 
 
 def test_a_purge_that_breaks_off_is_ended_by_the_next_and_no_late_writer_brings_anything_back(catalog: Catalog) -> None:
@@ -159,7 +159,7 @@ def test_a_purge_that_breaks_off_is_ended_by_the_next_and_no_late_writer_brings_
     for member in (M, other):
         cursor = Cursor("increment", at(-60), at(1), at(3))
         catalog.store(member, fence=1, fetched=fetched(pids), failed=[failed("f")], cursor=cursor, now=at(9))
-        Sightings(catalog.engine).judge(member, missing=["p0599"], asked=pids, began=at(5), fence=1, now=at(9))
+        Sightings(catalog.engine).note_checked(member, missing=["p0599"], checked=pids, began=at(5), fence=1, now=at(9))
     assert former(catalog, [other]) == [M]
 
     checks = iter([None, KeyboardInterrupt])

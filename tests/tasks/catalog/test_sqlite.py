@@ -17,7 +17,7 @@ def test_a_sqlite_catalog_is_durable_and_refuses_to_be_in_memory(catalog: Catalo
     with catalog.engine.connect() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
-    with pytest.raises(ValueError, match="names no file and no server"):
+    with pytest.raises(ValueError, match="has neither a file nor a server"):
         Catalog(settings.model_copy(update={"database_url": "sqlite://"}))
 
 

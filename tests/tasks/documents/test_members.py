@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from coordinator import Coordinator
-from coordinator.diagnosis.finding import Finding
+from coordinator.core.finding import Finding
 from coordinator.errors import Conflict
 from tasks.documents import Documents
 from tasks.documents.document import Document
 from tasks.documents.errors import NotInReplicaSet
 from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
-from tasks.documents.replica_set import Keeper
+from tasks.documents.replica_set import ReplicaStatus
 from tests.harness.waiting import wait_until
 from tests.tasks.documents.replica_set import NAME, Residents
 
@@ -28,7 +28,7 @@ def test_two_machines_of_one_name_are_two_members(members: Residents, tmp_path: 
         members.put("x", 1)
         for member in (*members.all, *other.all):
             assert (member.document.read().value("x"), member.document.read().stale) == (1, False)
-        look = members.document.replica_set.look(set(members.set()))
+        look = members.document.replica_set.check_disks(set(members.set()))
         assert sorted(look) == members.set()
 
 
@@ -70,7 +70,7 @@ def test_one_that_cannot_write_is_out_says_why_and_its_jobs_stop(members: Reside
     members.store._client.sadd(members.store.key("replicas", NAME), "dead#1")
     assert {one.code: one.message.partition(":")[0] for one in findings(members)} == {
         "document.outside": "full is out of its replica set",
-        "document.silent": "dead keeps it and does not live",
+        "document.silent": "dead is a member and dead",
     }
     members.store._client.srem(members.store.key("replicas", NAME), "dead#1")
     there = Document(members.store, NAME, Copies(root / "full", NAME))
@@ -81,7 +81,7 @@ def test_one_that_cannot_write_is_out_says_why_and_its_jobs_stop(members: Reside
     members.expect("a", "full")
     there.check()
     members.document.check()
-    assert not [one for one in members.document.replica_set.keepers() if one.why]
+    assert not [one for one in members.document.replica_set.replicas() if one.why]
     assert findings(members) == []
     replica.stop()
 
@@ -95,9 +95,9 @@ def findings(members: Residents) -> list[Finding]:
         return list(documents.findings())
 
 
-def wait_until_out(members: Residents) -> list[Keeper]:
-    def out() -> list[Keeper]:
-        return [one for one in members.document.replica_set.keepers() if one.living and not one.inside and one.why]
+def wait_until_out(members: Residents) -> list[ReplicaStatus]:
+    def out() -> list[ReplicaStatus]:
+        return [one for one in members.document.replica_set.replicas() if one.living and not one.inside and one.why]
 
     wait_until(out)
     return out()

@@ -21,6 +21,7 @@ def test_a_page_that_fails_keeps_the_pages_before_it(
     federation: Federation, fault: Fault, kind: type[MemberNodeError]
 ) -> None:
     federation.server.fill(450, first=at(0))
+    federation = federation.impatient() if kind is MemberTimedOut else federation
     faulty(federation.server, fault, listings=3)
     with pytest.raises(kind) as failed:
         federation.harvest()
@@ -44,6 +45,7 @@ def test_an_object_that_fails_is_noted_reported_and_left_for_later(
     federation: Federation, fault: Fault, kind: type[MemberNodeError]
 ) -> None:
     federation.server.fill(50, first=at(0))
+    federation = federation.impatient() if kind is MemberTimedOut else federation
     bad = "doi:10.5/000033"
     seen = faulty(federation.server, fault, meta={bad})
     outcome = federation.harvest()
@@ -119,7 +121,7 @@ def test_many_old_failures_come_after_what_is_new_and_get_no_more_than_their_tim
             time.sleep(0.02)  # the member's own
 
     federation.server.hook = slow
-    hurried = federation.patient(failure_time=0.2)
+    hurried = federation.with_settings(failure_time=0.2)
     outcome = hurried.harvest()
     assert (asked[0], outcome.stored, outcome.last_harvested) == ("new", 1, at(60))
     assert outcome.failed < len(lost)
@@ -168,13 +170,12 @@ def test_a_member_that_dies_under_a_harvest_ends_it_and_is_not_blamed_on_its_obj
         return failure(500, "ServiceFailure", "gone")
 
     federation.server.hook = die
-    patient = federation.patient()
     with pytest.raises(MemberNodeError, match="monitor/ping"):
-        patient.harvest()
+        federation.harvest()
     stored, failed = federation.catalog.summary(federation.member_id)[:2]
     assert (stored > 120, failed) == (True, 0)  # those of the page that was not complete, too
     federation.server.hook = lambda request: None
-    patient.harvest()
+    federation.harvest()
     assert federation.harvested == federation.server.pids
 
 
@@ -200,7 +201,7 @@ def test_many_broken_objects_in_a_row_do_not_stop_those_behind_them(federation: 
     federation.server.fill(300, first=at(0))
     broken = {f"doi:10.5/{number:06d}" for number in range(50, 250)}
     faulty(federation.server, says(404), meta=broken)
-    outcome = federation.patient().harvest()
+    outcome = federation.harvest()
     assert (outcome.stored, outcome.failed, outcome.last_harvested) == (100, 200, at(299))
     assert len(federation.server.errors) == federation.settings.report_limit
 
@@ -228,13 +229,14 @@ def test_a_report_that_is_answered_late_silences_no_other_and_one_that_is_refuse
         return None if reports[-1] in (LATE, 200) else failure(reports[-1], "SomeName", "")
 
     federation.server.hook = trouble
-    outcome = federation.patient().harvest()
+    outcome = federation.harvest()
     assert (outcome.stored, outcome.failed) == (20, 10)
     assert (len(reports), len(federation.server.errors)) == (asked, taken)
     over.set()
 
 
 def test_a_member_that_hangs_over_its_objects_gives_its_place_back_and_each_run_goes_on(federation: Federation) -> None:
+    federation = federation.impatient()
     federation.server.fill(60, first=at(0))
     hanging, over = set(federation.server.pids), threading.Event()
 
@@ -304,13 +306,13 @@ def test_one_hanging_member_does_not_hold_another_back(federation: Federation) -
 
         def hang() -> None:
             with pytest.raises(MemberTimedOut):
-                other.harvest()
+                other.impatient().harvest()
             ended.append(MemberTimedOut)
 
         thread = threading.Thread(target=hang)
         thread.start()
         assert federation.harvest().stored == 50
-        thread.join(30)
+        thread.join(60)
         over.set()
     assert ended == [MemberTimedOut]
     assert federation.catalog.summary("urn:node:mnHanging").outcome == "failed"

@@ -7,10 +7,11 @@ import pytest
 
 from examples.demo.member_server import Reply, Request, system_metadata
 from tasks import instants
-from tasks.catalog.catalog import ObjectToFetch
+from tasks.catalog.catalog import Cursor, ObjectToFetch
 from tasks.catalog.events import ObjectEvents
 from tasks.harvest.fetcher import AHEAD, Fetcher
 from tasks.harvest.patience import MemberPatience
+from tasks.harvest.sync_request import SyncRequest
 from tasks.member_node.client import Failing, MemberNode, MemberRefused
 from tests.tasks.conftest import IN_BOTH, Federation, at
 from tests.tasks.faults import AWKWARD, faulty, says
@@ -87,6 +88,32 @@ def test_the_complete_pass_finds_what_the_others_missed(federation: Federation) 
     complete = federation.member.last_complete_harvest
     assert complete is not None
     assert instants.now() - complete < timedelta(minutes=1)
+
+
+def test_a_part_of_a_complete_pass_finds_what_others_missed_between_its_dates_and_leaves_dates_alone(
+    federation: Federation,
+) -> None:
+    federation.server.fill(150, first=at(10_000))
+    federation.harvest()
+    before = federation.member
+    for pid, second in (("before", 99), ("first", 100), ("last", 199), ("behind", 200)):
+        federation.server.put(pid, at(second))
+    federation.server.put("doi:10.5/000007", at(150))
+    outcome = federation.harvest(request=SyncRequest(None, between=(at(100), at(200))))
+    assert (outcome.listed, outcome.stored, outcome.complete) == (3, 3, False)
+    assert federation.server.pids - federation.harvested == {"before", "behind"}
+    again = federation.harvest(request=SyncRequest(None, between=(at(100), at(200))))
+    assert (again.unchanged, again.stored) == (3, 0)
+    assert federation.member == before
+    assert federation.harvest(complete=True).stored == 2
+
+
+def test_a_part_of_a_complete_pass_leaves_the_cursor_of_another_pass(federation: Federation) -> None:
+    federation.server.fill(3, first=at(100))
+    mark = Cursor("complete", instants.NEVER, at(50), at(60), None)
+    federation.catalog.store(federation.member_id, fence=0, cursor=mark, now=at(70))
+    assert federation.harvest(request=SyncRequest(None, between=(at(0), at(1000)))).stored == 3
+    assert federation.catalog.cursor(federation.member_id, "complete") == mark
 
 
 def test_asked_for_pids_only_those_are_fetched_and_the_dates_stay(federation: Federation) -> None:

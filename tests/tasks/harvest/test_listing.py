@@ -16,7 +16,7 @@ from tasks.harvest.listing import ListingPage, ListingPages
 from tasks.harvest.patience import MemberPatience
 from tasks.member_node.client import Failing, Malformed, MemberNode, MemberRefused, MemberTimedOut
 from tasks.settings import Settings
-from tests.tasks.conftest import at
+from tests.tasks.conftest import IMPATIENT, at
 
 MS = timedelta(milliseconds=1)
 
@@ -222,7 +222,7 @@ def test_a_member_that_lists_a_part_and_knows_no_slicing_is_an_error(server: Mem
         return member_server.listing(server.entries(at(0), at(100))[:100], 0, 300)
 
     server.hook = capped
-    with pytest.raises(Malformed, match="lists 100 of 300 objects, and offers no way to the others"):
+    with pytest.raises(Malformed, match="lists 100 of 300 objects, and gives no access to the others"):
         list(pages(server, settings))
 
 
@@ -408,7 +408,7 @@ def test_a_page_that_takes_too_long_is_asked_for_in_smaller_parts(server: Member
             over.wait(20)
 
     server.hook = slow
-    assert pids(pages(server, settings)) == server.pids
+    assert pids(pages(server, settings.model_copy(update=IMPATIENT))) == server.pids
     over.set()
     assert [size for size in sizes if size > 1][:4] == [100, 50, 25, 25]
 
@@ -423,7 +423,7 @@ def test_a_member_that_hangs_over_one_entry_is_asked_no_more(server: MemberServe
 
     server.hook = hang
     with pytest.raises(MemberTimedOut):
-        list(pages(server, settings))
+        list(pages(server, settings.model_copy(update=IMPATIENT)))
     over.set()
     assert len(asked) == 2
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from examples.demo.member_server import Request
+from examples.demo.member_server import Reply, Request
 from tasks.harvest.fetcher import COMEBACKS
-from tasks.member_node.client import MemberTimedOut, MemberUnreachable
+from tasks.member_node.client import AsksToWait, MemberTimedOut, MemberUnreachable
 from tests.harness.waiting import wait_until, within
 from tests.tasks.conftest import Federation, at
 
@@ -35,6 +35,13 @@ class Flapping:
                 raise ConnectionAbortedError
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits so long that a busy machine does not count."""
+    monkeypatch.setattr("tasks.harvest.patience.MOST", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_member_that_comes_and_goes_is_harvested_by_one_run_and_no_object_is_blamed(federation: Federation) -> None:
     federation.server.fill(300, first=at(0))
     flapping = federation.server.hook = Flapping(70, 0.4)
@@ -45,13 +52,15 @@ def test_a_member_that_comes_and_goes_is_harvested_by_one_run_and_no_object_is_b
     assert federation.server.errors == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_member_that_does_not_answer_from_the_beginning_is_waited_for_no_longer(federation: Federation) -> None:
     federation.server.fill(50, first=at(0))
     federation.server.hook = Flapping(-1, 60)
-    with within(4), pytest.raises(MemberUnreachable):
+    with within(20), pytest.raises(MemberUnreachable):
         federation.harvest()
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_member_that_delivers_nothing_between_two_silences_is_waited_for_once(federation: Federation) -> None:
     federation.server.fill(100, first=at(0))
     delivered: list[str] = []
@@ -69,7 +78,7 @@ def test_a_member_that_delivers_nothing_between_two_silences_is_waited_for_once(
     federation.server.hook = hook
     with pytest.raises(MemberUnreachable):
         federation.harvest()
-    assert time.monotonic() - back[0] < 3.5
+    assert time.monotonic() - back[0] < 20
     assert federation.catalog.summary(federation.member_id)[:2] == (40, 0)
 
 
@@ -112,10 +121,10 @@ def test_what_was_fetched_is_stored_within_seconds_while_the_member_hangs(federa
     federation.server.hook = hang
     run = threading.Thread(target=federation.harvest)
     run.start()
-    wait_until(lambda: len(federation.harvested) == 59, 15, lambda: f"{len(federation.harvested)} are stored")
+    wait_until(lambda: len(federation.harvested) == 59, what=lambda: f"{len(federation.harvested)} are stored")
     cursor = federation.catalog.cursor(federation.member_id, "increment")
     over.set()
-    run.join(30)
+    run.join(60)
     assert cursor
     assert federation.harvested == federation.server.pids
 
@@ -136,19 +145,56 @@ def test_however_a_run_ends_what_it_fetched_is_stored(federation: Federation, er
 
 
 def test_a_ping_that_hangs_ends_the_wait_in_time(federation: Federation) -> None:
-    federation = federation.with_settings(connect_timeout=0.5, read_timeout=30, request_timeout=60)
+    federation = federation.with_settings(read_timeout=90, request_timeout=90)
     federation.server.fill(200, first=at(0))
-    dead = threading.Event()
+    dead, over = threading.Event(), threading.Event()
 
     def die(request: Request) -> None:
         if request.path == ("meta", "doi:10.5/000150"):
             dead.set()
         if dead.is_set() and request.path[0] == "monitor":
-            time.sleep(20)  # the member's own
+            over.wait(90)
         if dead.is_set():
             raise ConnectionAbortedError
 
     federation.server.hook = die
-    with within(12), pytest.raises(MemberTimedOut):
+    with within(30), pytest.raises(MemberTimedOut):
         federation.harvest()
+    over.set()
     assert federation.catalog.summary(federation.member_id).failed == 0
+
+
+class Limited:
+    """A hook: the member answers so many requests, and then asks to wait until the test lets it rest."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.left = most, most
+        self.refused = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Request) -> Reply | None:
+        with self._lock:
+            if self.left:
+                self.left -= 1
+                return None
+            self.refused += 1
+            return Reply(b"", 429, {"Retry-After": "30"})
+
+
+def test_a_member_with_a_rate_is_harvested_in_turns_and_no_object_is_blamed(federation: Federation) -> None:
+    federation.server.fill(150, first=at(0))
+    limited = federation.server.hook = Limited(40)
+    stored, pauses = [0], set()
+    for _ in range(10):
+        try:
+            outcome = federation.harvest()
+            break
+        except AsksToWait as asks:
+            pauses.add(asks.seconds)
+            stored.append(len(federation.harvested))
+            limited.left = limited.most
+    assert (outcome.outcome, outcome.failed, pauses) == ("succeeded", 0, {30})
+    assert federation.harvested == federation.server.pids
+    assert stored == sorted({*stored}), "each turn stores some"
+    assert limited.refused <= len(stored) * (federation.settings.connections + 1), "no try again within a turn"
+    assert federation.server.errors == []

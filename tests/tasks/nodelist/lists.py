@@ -1,4 +1,4 @@
-"""The nodelist of the tests: its document on the disks of two members, and a permanent store that it follows."""
+"""The nodelist of the tests: its document on the disks of two members, and its permanent store."""
 
 import itertools
 import threading
@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import pytest
 
-from coordinator.settings import Settings
-from coordinator.store.client import Store
+from coordinator.core.settings import Settings
+from coordinator.core.store.client import Store
 from tasks.documents.document import Document
 from tasks.documents.on_disk import Copies
 from tasks.documents.replica import Replica
@@ -21,7 +21,7 @@ from tasks.nodelist.ldap.directory import Directory
 from tasks.nodelist.ldap.store import LdapStore
 from tasks.nodelist.protocol import Dates
 from tasks.nodelist.replicated import ReplicatedNodelist
-from tasks.nodelist.stores import Listed, NodelistStore
+from tasks.nodelist.stores import Listed, NodelistStore, OwnStore
 from tasks.nodelist.xml_format import parse_nodelist, put_member, serialized
 from tasks.nodelist.xml_store import XmlStore
 from tests.harness.slapd import SlapdServer
@@ -53,7 +53,7 @@ class Lists:
         store = Store(self._settings)
         self._stores.append(store)
         document = Document(store, NAME, Copies(self._folder / member, NAME))
-        return ReplicatedNodelist(document, self._make(), who)
+        return ReplicatedNodelist(document, OwnStore(self._make(), lambda identity, name: None), who)
 
     def keep(self, *members: str) -> None:
         for member in members:
@@ -106,7 +106,7 @@ def synced(
     nodelist: ReplicatedNodelist, member_id: str, until: datetime, fence: int, started_from: datetime | None = None
 ) -> str | None:
     told = nodelist.harvested(member_id, Dates(until, None), fence=fence, started_from=started_from)
-    return told and nodelist.reconciler.follow(member_id)
+    return told and nodelist.reconciler.write_back(member_id)
 
 
 @contextmanager
@@ -164,7 +164,7 @@ class Pause:
         def held(*args: Any, **given: Any) -> Any:
             if next(calls) >= after and not self.reached.is_set():
                 self.reached.set()
-                assert self.go.wait(30)
+                assert self.go.wait(60)
             return real(*args, **given)
 
         patch.setattr(owner, name, held)
@@ -182,11 +182,11 @@ class Pause:
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            assert self.reached.wait(20), self.error
+            assert self.reached.wait(60), self.error
             yield
         finally:
             self.go.set()
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -205,7 +205,7 @@ class Turns:
         """What each returned."""
         with ThreadPoolExecutor(len(acts)) as pool:
             told = {who: pool.submit(self._whole, who, act) for who, act in acts.items()}
-            return {who: one.result(30) for who, one in told.items()}
+            return {who: one.result(60) for who, one in told.items()}
 
     def _whole(self, who: str, act: Callable[[], object]) -> object:
         try:

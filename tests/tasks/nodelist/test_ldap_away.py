@@ -19,7 +19,7 @@ from tests.harness.waiting import wait_until, within
 from tests.tasks.conftest import RIVER, river_with
 
 ID = RIVER.identifier
-TIMEOUT = 1.0
+TIMEOUT = 2.0
 
 
 def told(settings: Settings, said: str) -> str:
@@ -47,7 +47,7 @@ def over(slapd: SlapdServer, tls: str, **given: Any) -> Settings:
 def test_a_server_that_is_down_at_the_start_is_told_by_address_and_cause_and_asked_again_later(tmp_path: Path) -> None:
     slapd = SlapdServer(tmp_path / "slapd")
     with Directory(slapd.settings()) as client:
-        with within(5), pytest.raises(LdapUnreachable, match="Can't contact LDAP server") as caught:
+        with within(20), pytest.raises(LdapUnreachable, match="Can't contact LDAP server") as caught:
             client.read()
         assert slapd.url in str(caught.value)
         with slapd:
@@ -71,9 +71,9 @@ def test_a_server_that_goes_away_for_a_while_is_an_error_once_and_then_none(
 ) -> None:
     slapd.kill()
     for _ in range(2):
-        with within(5), pytest.raises(LdapUnreachable):
+        with within(20), pytest.raises(LdapUnreachable):
             directory.write(ID, river, river_with(state="down"), True)
-        with within(5), pytest.raises(LdapUnreachable):
+        with within(20), pytest.raises(LdapUnreachable):
             directory.read()
     slapd.start()
     assert directory.write(ID, river, river_with(state="down"), True).listed.member.state == "down"
@@ -85,8 +85,8 @@ def test_a_server_that_hangs_at_the_start_is_left_within_the_timeout(slapd: Slap
     slapd.pause()
     with (
         Directory(settings) as client,
-        within(2 * TIMEOUT),
-        pytest.raises(LdapUnreachable, match=r"ldap_timeout \(1 s\)"),
+        within(10 * TIMEOUT),
+        pytest.raises(LdapUnreachable, match=rf"ldap_timeout \({TIMEOUT:g} s\)"),
     ):
         client.read()
 
@@ -107,7 +107,7 @@ def test_a_handshake_that_hangs_after_starttls_was_granted_is_left_within_the_ti
         server = threading.Thread(target=grant_and_fall_silent, args=(listener, ended))
         server.start()
         url = f"ldap://127.0.0.1:{listener.getsockname()[1]}"
-        with within(2 * TIMEOUT):
+        with within(10 * TIMEOUT):
             told(Settings(ldap_url=url, ldap_starttls=True, ldap_timeout=TIMEOUT), "ldap_timeout")
         ended.set()
         server.join()
@@ -119,9 +119,9 @@ def test_a_server_that_hangs_later_is_left_within_the_timeout_and_found_again(sl
     with Directory(settings) as client:
         record = client.write(ID, None, RIVER, True)
         slapd.pause()
-        with within(2 * TIMEOUT), pytest.raises(LdapUnreachable):
+        with within(10 * TIMEOUT), pytest.raises(LdapUnreachable):
             client.write(ID, record, river_with(state="down"), True)
-        with within(2 * TIMEOUT), pytest.raises(LdapUnreachable):
+        with within(10 * TIMEOUT), pytest.raises(LdapUnreachable):
             client.read()
         slapd.resume()
         wait_until(lambda: written_anew(client, river_with(state="unknown")))
@@ -133,7 +133,7 @@ def test_a_network_that_swallows_everything_is_left_within_the_timeout(slapd: Sl
         with Directory(settings) as client:
             assert client.read().states == {}
             proxy.swallow()
-            with within(2 * TIMEOUT), pytest.raises(LdapUnreachable):
+            with within(10 * TIMEOUT), pytest.raises(LdapUnreachable):
                 client.read()
             proxy.heal()
             assert client.read().states == {}
@@ -215,9 +215,9 @@ def test_a_server_that_wants_tls_for_a_password_says_so(tmp_path: Path) -> None:
         ({"ldap_url": "ldap://ldap.example.org"}, "unencrypted: use ldaps:// or set ldap_starttls"),
         ({"ldap_url": "http://ldap.example.org"}, "is not ldap://host"),
         ({"ldap_url": "ldaps://me:secret@ldap.example.org"}, "that is for ldap_bind_dn"),
-        ({"ldap_url": "ldaps://me:se/cret@ldap.example.org"}, "no port that is a number"),
-        ({"database_url": "postgresql+psycopg://me:p@secret@db/catalog"}, "write that of a password as %40"),
-        ({"database_url": "postgresql+psycopg://me:p@sec/ret@db/catalog"}, "write that of a password as %40"),
+        ({"ldap_url": "ldaps://me:se/cret@ldap.example.org"}, "the port in the URL is not a number"),
+        ({"database_url": "postgresql+psycopg://me:p@secret@db/catalog"}, "write the one in the password as %40"),
+        ({"database_url": "postgresql+psycopg://me:p@sec/ret@db/catalog"}, "write the one in the password as %40"),
         ({"ldap_url": "ldaps://ldap.example.org", "ldap_starttls": True}, "TLS from its first byte"),
         ({"ldap_url": "ldaps://ldap.example.org", "ldap_password": ""}, "needs a password"),
         ({"ldap_url": "ldaps://ldap.example.org", "ldap_bind_dn": ""}, "needs a password"),

@@ -137,7 +137,7 @@ def test_a_late_operator_takes_nothing_back_of_what_was_committed_and_not_writte
         with pause.holding(lambda: late.change(A, setting(state="down"), why="maintenance")):
             lists.nodelist.change(A, setting(state="unknown"), why="who knows")
             with pytest.MonkeyPatch.context() as away:
-                away.setattr(lists.nodelist.reconciler, "follow", lambda member_id: "later")
+                away.setattr(lists.nodelist.reconciler, "write_back", lambda member_id: "later")
                 lists.nodelist.change(A, setting(state="up"), why="back")
                 lists.sync(day(5), 12, A)
     assert pause.error is None
@@ -177,7 +177,7 @@ def test_a_reset_in_the_store_is_obeyed_though_a_sync_has_committed_since(slapd:
     lists.sync(day(1), 11, A)
     slapd.replace(dn(A), d1NodeLastHarvested=NEVER)
     assert lists.nodelist.harvested(A, Dates(day(2), None), fence=12, started_from=day(1)) == SOON
-    lists.nodelist.reconciler.follow(A)
+    lists.nodelist.reconciler.write_back(A)
     assert lists.dates(A).last_harvested == instants.NEVER
     lists.agree()
 
@@ -205,7 +205,7 @@ def test_of_a_writer_that_was_stopped_between_two_entries_nothing_arrives_after_
     off = tuple(service.model_copy(update={"available": False}) for service in RIVER.services)
     late = lists.writer("late", "two")
     with pytest.MonkeyPatch.context() as patch:
-        pause = Pause(patch, late.store._directory._connection, "modify", after=1)  # type: ignore[attr-defined]
+        pause = Pause(patch, late.store._store._directory._connection, "modify", after=1)  # type: ignore[attr-defined]
         with pause.holding(lambda: late.change(A, setting(state="down", services=off), why="late")):
             lists.nodelist.change(A, setting(state="unknown", services=RIVER.services), why="back")
     assert pause.error is None
@@ -227,7 +227,7 @@ def test_an_import_names_the_member_that_somebody_keeps_changing_and_takes_in_th
 
     monkeypatch.setattr(lists.nodelist.reconciler, "committed", then_changed)
     given = document(tmp_path, river_with(name="New"), river_with(identifier=B))
-    with pytest.raises(Changed, match=f"somebody keeps changing {A}: import again"):
+    with pytest.raises(Changed, match=f"these members keep changing: {A}. Import again"):
         lists.nodelist.import_file(Path(given))
     monkeypatch.undo()
     assert (lists.listed(A).member.name, set(lists.nodelist.listed())) == (RIVER.name, {A, B})
@@ -271,7 +271,7 @@ def test_an_older_write_of_ours_that_redis_has_forgotten_is_not_taken_for_somebo
     note = lists.document.stored_of(A)
     lists.nodelist.change(A, setting(state="down", name="Second"), why="written, and forgotten")
     with pytest.MonkeyPatch.context() as away:
-        away.setattr(lists.nodelist.reconciler, "follow", lambda member_id: "later")
+        away.setattr(lists.nodelist.reconciler, "write_back", lambda member_id: "later")
         lists.nodelist.change(A, setting(state="up", name="Third"), why="not written yet")
     forget(lists, note)
     lists.nodelist.refresh()

@@ -9,7 +9,7 @@ import pytest
 from tasks import instants
 from tasks.member_node import safe_xml
 from tasks.member_node.member import Member
-from tasks.nodelist.stores import Listed, NodelistStoreAway, Outdated, State, Write, WriteOutcome
+from tasks.nodelist.stores import Listed, NodelistStoreAway, Outdated, OwnStore, State, Write, WriteOutcome
 from tasks.nodelist.xml_format import parse_nodelist, write_nodelist
 from tasks.nodelist.xml_store import NodelistUnreadable, XmlStore
 from tests.tasks.conftest import SAMPLES, at, in_threads
@@ -102,12 +102,13 @@ def test_dates_of_a_member_that_had_none_stand_where_the_schema_wants_them(store
 def test_each_invalid_entry_is_named_in_one_warning_and_left_out(
     store: XmlStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    own = OwnStore(store, lambda identity, name: None)
     edit(path, "http://127.0.0.1:18080", "ftp://127.0.0.1")
     edit(path, "urn:node:mnTestB", CN)
     with caplog.at_level(logging.WARNING):
-        assert store.read().states.keys() == {CN}
+        assert own.read().states.keys() == {CN}
         changed(store, CN, state="down")
-        assert store.read().states.keys() == {CN}
+        assert own.read().states.keys() == {CN}
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 2
     assert "entry 2 (urn:node:mnTestA): base_url" in warnings[0]

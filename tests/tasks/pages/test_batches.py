@@ -13,13 +13,14 @@ from playwright.sync_api import Page as Tab
 from sqlalchemy import make_url
 
 from coordinator import Coordinator, Extension, Forbidden
-from coordinator.author import Author, Role, acting
-from coordinator.dashboard import Asked, Page, Pages, dashboard
+from coordinator.core.author import Author, Role, acting
+from coordinator.ops.dashboard import Page, Pages, Query, dashboard
+from coordinator.ops.dashboard.acts import acts_of
 from tasks.cli.extension import batches
 from tasks.components import Components, look
 from tasks.pages import batches as batch_pages
 from tasks.pages import members
-from tests.coordinator.dashboard.stage import TestClient, served
+from tests.coordinator.ops.dashboard.stage import TestClient, served
 from tests.harness.browser import away_and_back, hold_sound, tab_of, watched_tab
 from tests.harness.proxy import Proxy
 from tests.harness.redis import RedisServer
@@ -116,14 +117,14 @@ def test_an_item_is_restarted_after_a_look_at_what_that_removes(components: Comp
         page = client.get("/item?id=B1-RT1").text
         assert "failed in the component Checker, which made Checked of it" in page
         form = client.get("/act/item-restart?id=B1-RT1").text
-        assert "Checked of" in form
-        assert "is removed, and made again" in form
+        assert "Checked FAILED of" in form
+        assert "would remove Checked" in form
         assert "then starts Checker" in form
         assert [event.type for event in components.items.events("B1-RT1")] == ["Data_Received", "Checked"]
-        assert "Checked removed: the components work again." in act(client, "item-restart", id="B1-RT1")
+        assert "removed Checked FAILED of" in act(client, "item-restart", id="B1-RT1")
         assert [event.type for event in components.items.events("B1-RT1")] == ["Data_Received"]
         assert components.items.events("B1-RT1", history=True)[1].removed_why == "the scan was dark"
-        assert "The priority is 2" in act(client, "item-priority", id="B1-RT1", priority="2")
+        assert "B1-RT1 has priority 2" in act(client, "item-priority", id="B1-RT1", priority="2")
         assert "B1-RT1 is stopped" in act(client, "item-stop", id="B1-RT1")
     assert components.items.item("B1-RT1").priority == 2
     trail = [(one.act, one.thing, one.by, one.why) for one in components.coordinator.actions()]
@@ -154,10 +155,10 @@ def test_a_viewer_sees_all_and_changes_nothing(components: Components) -> None:
 def test_a_slow_query_of_a_page_is_stopped_and_its_thread_reads_the_next_page(
     components: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.dashboard.app.PATIENCE", 0.5)
-    monkeypatch.setattr("coordinator.dashboard.app.READERS", 1)
+    monkeypatch.setattr("coordinator.ops.dashboard.app.PATIENCE", 0.5)
+    monkeypatch.setattr("coordinator.ops.dashboard.app.READERS", 1)
 
-    def slow(_: Asked) -> Page:
+    def slow(_: Query) -> Page:
         with components.items.engine.connect() as connection:
             numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
             connection.exec_driver_sql(numbers)
@@ -172,10 +173,10 @@ def test_a_slow_query_of_a_page_is_stopped_and_its_thread_reads_the_next_page(
 
 def test_each_act_of_the_service_refuses_a_viewer(components: Components) -> None:
     components.items.register("B1-RT1")
-    asked = Asked(components.coordinator, {"id": "B1-RT1", "why": "so", "priority": "2"}, Author("vera", "viewer"))
-    for act in (*members.ACTS.values(), *batch_pages.pages(components).acts.values()):
-        with acting(asked.author), pytest.raises(Forbidden):
-            act.do(asked)
+    query = Query(components.coordinator, {"id": "B1-RT1", "why": "so", "priority": "2"}, Author("vera", "viewer"))
+    for act in acts_of([*members.pages().verbs, *batch_pages.pages(components).verbs]).values():
+        with acting(query.author), pytest.raises(Forbidden):
+            [*act.do(query)]
     assert components.coordinator.actions() == []
 
 
@@ -192,10 +193,10 @@ def test_items_and_components_are_sound_in_a_browser(components: Components, wat
         hold_sound(tab, [grid, *(address + path for path in own)], scrolls=[grid])
         tab.goto(f"{address}/item?id=B1-RT1")
         tab.locator(".head").get_by_text("Restart", exact=True).click()
-        tab.get_by_text("is removed, and made again").wait_for()
+        tab.get_by_text("would remove Checked").wait_for()
         tab.locator("dialog[open] #f-why").fill("the scan was dark")
         tab.locator("dialog[open] button:has-text('Restart')").click()
-        tab.get_by_text("Checked removed").wait_for()
+        tab.get_by_text("removed Checked").wait_for()
         tab.locator("dialog [data-close]").click()
         tab.get_by_text("removed now by ann").or_(tab.get_by_text("s ago by ann")).wait_for()
         tab.goto("about:blank")
@@ -217,10 +218,10 @@ def test_items_and_their_acts_need_no_javascript(components: Components, chromiu
         assert tab.locator("tbody th").all_inner_texts() == ["B1-RT1"]
         tab.get_by_role("link", name="B1-RT1").click()
         tab.locator(".head").get_by_text("Restart", exact=True).click()
-        assert "is removed, and made again" in tab.locator(".plan").inner_text()
+        assert "would remove Checked" in tab.locator(".plan").inner_text()
         tab.locator("#f-why").fill("the scan was dark")
         tab.get_by_role("button", name="Restart").click()
-        assert "Checked removed" in tab.locator(".done").inner_text()
+        assert "removed Checked" in tab.locator(".done").inner_text()
         tab.get_by_role("link", name="Back").click()
         assert "removed" in tab.locator(".course").inner_text()
         tab.get_by_role("link", name="Components").click()

@@ -38,4 +38,4 @@ def test_who_comes_from_the_address_of_a_proxy_is_believed(proxy: str, client: s
 @pytest.mark.parametrize("name", ["proxy.example.org", "localhost", "10.0.0.7/8", ""])
 def test_a_name_of_a_proxy_is_refused(run: Run, name: str) -> None:
     done = run("web", "--proxy", name, "--subject-header", "X-Subject")
-    assert (done.returncode, "connections come from addresses: name no host" in done.stderr) == (2, True)
+    assert (done.returncode, "give an IP address or network, not a host name" in done.stderr) == (2, True)

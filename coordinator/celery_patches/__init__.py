@@ -1,1 +1,0 @@
-"""Each place where we reach into Celery, kombu or redis-py: README.md lists them."""

@@ -1,5 +1,0 @@
-"""`python -m coordinator.cli`: the command `coordinator`."""
-
-from coordinator.cli.main import main
-
-main()

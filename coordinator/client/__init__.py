@@ -1,1 +1,0 @@
-"""The Coordinator: the one object that users hold, with all its verbs."""

@@ -1,0 +1,1 @@
+"""Async tasks: tasks of the app that are `async def`, which Celery itself does not run."""

@@ -1,0 +1,1 @@
+"""Quotas: numbers of units that jobs use while they run."""

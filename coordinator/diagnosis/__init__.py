@@ -1,1 +1,0 @@
-"""Shows people the jobs and Redis. Nothing here writes."""

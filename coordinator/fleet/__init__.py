@@ -1,1 +1,0 @@
-"""The living nodes, and the state of the runners on this machine."""

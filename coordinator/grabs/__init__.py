@@ -1,1 +1,0 @@
-"""Grabs: one process among many works on an instance of a key."""

@@ -1,1 +1,0 @@
-"""A job: its request, its record, its steps. This folder runs no job."""

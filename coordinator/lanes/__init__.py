@@ -1,1 +1,0 @@
-"""Lanes decide which job's turn it is."""

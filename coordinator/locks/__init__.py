@@ -1,1 +1,0 @@
-"""Locks in plain code, and the leases of whoever acts now."""

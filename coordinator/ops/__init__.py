@@ -1,0 +1,1 @@
+"""Tools of operators: commands, dashboard, metrics, diagnosis, search, and the verbs that change an installation."""

@@ -1,0 +1,1 @@
+"""The command `coordinator` with its subcommands."""

@@ -1,1 +1,0 @@
-"""The warden: the clock beside each worker, and the errands, which it starts."""

@@ -1,1 +1,0 @@
-"""The inbox: takes requests from a queue of the broker."""

@@ -1,1 +1,0 @@
-"""What the coordinator adds to a Celery worker."""

@@ -1,6 +1,0 @@
-"""The pages of that project."""
-
-from django.contrib import admin
-from django.urls import path
-
-urlpatterns = [path("admin/", admin.site.urls)]
