@@ -8,7 +8,7 @@ from shutil import which
 from typing import Any
 from urllib.parse import urljoin
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text()
 # Rules that find nothing serious are left out, and what only rules want that axe-core leaves out itself.
@@ -30,6 +30,8 @@ TO_CURRENT = """document.querySelectorAll('nav').forEach(bar => {
   if (current) bar.scrollLeft = current.offsetLeft - bar.clientWidth / 2;
 })"""
 SCROLLS = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+
+expect.set_options(timeout=60_000)  # ms; a busy machine takes longer than the five seconds of Playwright
 
 
 @contextmanager

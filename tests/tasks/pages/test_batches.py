@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from celery import Celery
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 from playwright.sync_api import Page as Tab
 from sqlalchemy import make_url
 
@@ -215,18 +215,18 @@ def test_items_and_their_acts_need_no_javascript(components: Components, chromiu
         tab.locator("[name=event]").fill("Checked")
         tab.locator("[name=outcome]").select_option("failed")
         tab.get_by_role("button", name="Show").click()
-        assert tab.locator("tbody th").all_inner_texts() == ["B1-RT1"]
+        expect(tab.locator("tbody th")).to_have_text(["B1-RT1"])
         tab.get_by_role("link", name="B1-RT1").click()
         tab.locator(".head").get_by_text("Restart", exact=True).click()
-        assert "would remove Checked" in tab.locator(".plan").inner_text()
+        expect(tab.locator(".plan")).to_contain_text("would remove Checked")
         tab.locator("#f-why").fill("the scan was dark")
         tab.get_by_role("button", name="Restart").click()
-        assert "removed Checked" in tab.locator(".done").inner_text()
+        expect(tab.locator(".done")).to_contain_text("removed Checked")
         tab.get_by_role("link", name="Back").click()
-        assert "removed" in tab.locator(".course").inner_text()
+        expect(tab.locator(".course")).to_contain_text("removed")
         tab.get_by_role("link", name="Components").click()
         tab.get_by_role("link", name="Checker").click()
-        assert "no node is alive" in tab.locator(".why").inner_text()
+        expect(tab.locator(".why")).to_contain_text("no node is alive")
 
 
 def test_pages_say_that_their_database_is_silent_and_come_back(

@@ -9,7 +9,7 @@ from subprocess import PIPE
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from sqlalchemy import make_url
 
 from coordinator import Coordinator
@@ -157,12 +157,14 @@ def test_members_and_their_acts_need_no_javascript(listing: None, browser: httpx
         tab.get_by_role("link", name=RIVER.identifier).click()
         for verb, done in (("Suspend", "is suspended"), ("Approve", "is approved")):
             tab.get_by_role("link", name=verb).first.click()
+            tab.locator("#f-why").wait_for()
             if tab.locator("#f-name").count():  # asked once
                 tab.locator("#f-name").fill("ulla")
             tab.locator("#f-why").fill("its disks are full, or are not")
             tab.get_by_role("button", name=verb).click()
-            assert done in tab.locator(".done").inner_text()
+            expect(tab.locator(".done")).to_contain_text(done)
             tab.get_by_role("link", name="Back").click()
+            tab.get_by_role("link", name="Approve" if verb == "Suspend" else "Suspend").first.wait_for()
             assert ("it is not approved" in tab.locator("main").inner_text()) is (verb == "Suspend")
 
 
