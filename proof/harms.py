@@ -355,13 +355,13 @@ def miss_the_replicas_of_redis(world: World, chance: random.Random) -> Iterator[
 
 @fault("full", "store", 1, (0, 2), True, ("single",))
 def fill_the_disk_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
-    """It dies while it writes: its append-only file may not grow beyond its present size."""
+    """It dies while it writes, so that its file may end with a part of a step: that may not grow beyond its size."""
     assert world.store.process
     size = max(path.stat().st_size for path in world.folder("store").rglob("*.aof"))
     psutil.Process(world.store.process.pid).rlimit(psutil.RLIMIT_FSIZE, (size, size))
     yield {}
     world.store.kill()
-    world.store.start()
+    world.start_store()
 
 
 @fault("loss", "store")

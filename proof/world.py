@@ -262,7 +262,7 @@ class World:
         self.store.start()
         with self.store.client() as client:
             client.bgrewriteaof()
-            wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20)
+            wait_until(lambda: not _rewrites(client), 20)
 
     def set_clock(self, seconds: int) -> None:
         """Redis' clock is so far ahead of the machine's."""
@@ -307,6 +307,12 @@ class World:
             for name, wake in wakes:
                 client.rpush(name, wake)
                 client.pexpire(name, 60_000)
+
+
+def _rewrites(client: redis.Redis) -> bool:
+    """Its file is written anew now, or will be."""
+    about = client.info("persistence")
+    return bool(about["aof_rewrite_in_progress"] or about["aof_rewrite_scheduled"])
 
 
 def _valkey() -> str:

@@ -1,7 +1,6 @@
 -- Fair shares: of all groups in the classes of a node, the one goes first that has used the fewest slot seconds over
--- its
--- weight. A claim is charged what its task usually takes, and its end corrects that (start-time fair queueing). shares:
--- group -> µs of slots over weight so far. weights: group -> its weight and the act.
+-- its weight. A claim is charged what its task usually takes, and its end corrects that (start-time fair queueing).
+-- shares: group -> µs of slots over weight so far. weights: group -> its weight and the act.
 -- A group that comes back begins where its class is, and a class where the claims of its nodes are. The caches of this
 -- file are lost when the library is loaded anew: they only decide who goes first.
 local shares = {}
