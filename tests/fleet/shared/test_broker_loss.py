@@ -11,7 +11,6 @@ from tests.harness.stopping import stop
 from tests.harness.waiting import wait_for_count, wait_until
 
 NODE = Node("shop", 2, settings={"sweep": 0.2})
-SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +51,12 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     (worker,) = fleet.workers
     processes = {child.pid for child in worker.children()}
     work, submit = fleet.shop.work, fleet.coordinator.submit
-    ran = [submit("ledger", work.s("running job", SECONDS)).id, submit("ledger", work.s("waiting job")).id]
+    held = fleet.shop.held
+    ran = [submit("ledger", held.s("running job")).id, submit("ledger", work.s("waiting job")).id]
     wait_until(lambda: fleet.stamps("running job"), what=fleet.logs)
-    for name in ("running task", "first waiting task", "second waiting task"):
-        work.delay(name, SECONDS)
+    held.delay("running task")
+    for name in ("first waiting task", "second waiting task"):
+        work.delay(name)
     wait_until(lambda: fleet.stamps("running task") and unacked(fleet, broker) == 2, what=fleet.logs)
     fleet.coordinator.store.read("RPUSH", fleet.wakes_of(worker.name), "one too many")
     wait_until(lambda: "one too many" in worker.log.read_text(), what=fleet.logs)
@@ -67,6 +68,8 @@ def test_a_worker_survives_its_broker_and_everything_ends_once(
     wait_until(lambda: "Connected to" in fleet.logs(), what=fleet.logs)
     redeliver(fleet)
     work.delay("later task")
+    for name in ("running job", "running task"):
+        fleet.go(name)
 
     for job_id in ran:
         job = fleet.coordinator.wait(job_id, 60)

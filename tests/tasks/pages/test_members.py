@@ -202,4 +202,5 @@ def test_a_refresh_is_followed_in_a_browser_until_redis_is_gone_and_when_it_is_b
         redis.start()
         tab.locator("p:has-text('4 of 10')").first.wait_for()
         node.finish(taken)
-    assert not wrong
+    assert not [one for one in wrong if "status of 503" not in one]  # so a browser calls a Redis that is away
+    wrong.clear()

@@ -105,7 +105,7 @@ def test_an_instant_on_a_page_is_taken_by_a_filter_as_it_is_shown(page: Page, st
     page.fill("[name=since]", ended)
     page.click("form.filter button")
     page.wait_for_url(re.compile("since=.*Z"))
-    expect(page.locator("[name=since]")).to_have_value(ended)
+    expect(page.locator("form.filter [name=since]")).to_have_value(ended)
     expect(page.locator(f'th a[title="{stage.run}"]')).to_have_count(1)
 
 
@@ -121,7 +121,7 @@ def test_one_zone_is_chosen_for_what_is_shown_and_typed_and_is_remembered(page: 
     page.click("form.filter button")
     page.wait_for_url(re.compile("since=.*T00%3A00%3A00.000Z.*until=2030-01-01T10%3A00%3A00.000Z"))
     page.get_by_label("Time zone").select_option("local")
-    expect(page.locator("[name=until]")).to_have_value("2030-01-01 19:00:00")  # in Tokyo
+    expect(page.locator("form.filter [name=until]")).to_have_value("2030-01-01 19:00:00")  # in Tokyo
     page.fill("[name=since]", "today")
     page.click("form.filter button")
     page.wait_for_url(re.compile("since=.*T15%3A00%3A00.000Z"))
