@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from coordinator.ops.search.lanes import HeldLock, Lines
     from coordinator.ops.search.quotas import Quotas, QuotaStatus
     from coordinator.ops.search.tenants import Tenants, TenantSort
+    from coordinator.ops.search.when import When
     from coordinator.ops.verbs.planner import Planner
     from coordinator.ops.verbs.trail import Action
     from coordinator.scheduler.steering import Entries
@@ -86,6 +87,8 @@ EVENTS = Option("prefix", "Only events whose names begin with this.", default=""
 LANE_STATE = Option("state", "Only lanes with a first job in this state.")
 BY = Option("by", "Only acts of this author.", metavar="NAME")
 THING = Option("thing", "Only acts on this, such as 'job 7f3', or on a kind: lane.", metavar="THING")
+ACTED_SINCE = Option("since", "Only acts since then: 90s, 1h, 10:00, today, newest node, or an instant, in UTC.")
+ACTED_UNTIL = Option("until", "Only acts until then; as since.")
 
 
 @checks_arguments
@@ -367,18 +370,29 @@ class Readings(JobVerbs):
         """
         return self._grabber.all(key, most, after)
 
-    @reading(NOTHING, BY, THING, AFTER, MOST)
+    @reading(NOTHING, BY, THING, ACTED_SINCE, ACTED_UNTIL, AFTER, MOST)
     def actions(
-        self, most: int = 100, after: str = "", *, by: str | None = None, thing: str | None = None
+        self,
+        most: int = 100,
+        after: str = "",
+        *,
+        by: str | None = None,
+        thing: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
     ) -> list[Action]:
         """Read what operators did, the newest first: who, when, what, why, and the state before and after.
 
         `after`: the id of the last action on the previous page. `by`: only acts of this author. `thing`: only acts on
-        this thing (`job 7f3`), or on all things of a kind (`lane`). Redis keeps the newest 10,000. Raises InvalidJob.
+        this thing (`job 7f3`), or on all things of a kind (`lane`). `since`, `until`: when, as a filter of `jobs`.
+        Redis keeps the newest 10,000. Raises InvalidJob.
         """
+        from coordinator.ops.search.when import ms_of
         from coordinator.ops.verbs.trail import actions
 
-        return actions(self._core.store, most, after, by, thing)
+        store = self._core.store
+        bounds = ms_of(store, "since", since), ms_of(store, "until", until)
+        return actions(store, most, after, by, thing, *bounds)
 
     @reading()
     def sorters(self) -> list[SorterStatus]:

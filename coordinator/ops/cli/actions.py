@@ -24,7 +24,7 @@ from coordinator.ops.cli.options import option_of
 from coordinator.ops.cli.session import Wrong, json_option, paged, session_of, with_app, with_coordinator
 from coordinator.ops.cli.show import job_text
 from coordinator.ops.diagnosis.summary import Summary
-from coordinator.ops.readings import BY, EXPLAINED, THING
+from coordinator.ops.readings import ACTED_SINCE, ACTED_UNTIL, BY, EXPLAINED, THING
 from coordinator.ops.verbs.trail import Action
 from coordinator.sorters.sorter import ARGUMENTS, KEYWORDS
 
@@ -218,11 +218,13 @@ def _summary_text(summary: Summary) -> str:
 @paged(50)
 @option_of(BY)
 @option_of(THING)
+@option_of(ACTED_SINCE)
+@option_of(ACTED_UNTIL)
 @json_option
 @with_coordinator
-def actions(coordinator: Coordinator, most: int, after: str, by: str | None, thing: str | None, as_json_: bool) -> None:
+def actions(coordinator: Coordinator, /, most: int, after: str, as_json_: bool, **filters: str | None) -> None:
     """List what operators did: who, when, on what and why, the newest first."""
-    listed, after = page_of(coordinator.actions(most + 1, after, by=by, thing=thing), most, attrgetter("id"))
+    listed, after = page_of(coordinator.actions(most + 1, after, **filters), most, attrgetter("id"))
     columns: dict[str, Callable[[Action], object]] = {
         "when": lambda action: action.at,
         **columns_of("by", "act"),

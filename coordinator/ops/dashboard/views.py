@@ -340,8 +340,8 @@ def entry(query: Query) -> Page:
 
 
 def actions(query: Query) -> Page:
-    by, thing = query.text("by") or None, query.text("thing") or None
-    acts = query.coordinator.actions(ROWS + 1, query.text("after"), by=by, thing=thing)
+    filters = {name: query.text(name) or None for name in ("by", "thing", "since", "until")}
+    acts = query.coordinator.actions(ROWS + 1, query.text("after"), **filters)
     rows, more = page_of(acts, ROWS, attrgetter("id"))
     return Page("actions.html", "Actions", {"rows": rows, "more": more})
 

@@ -14,7 +14,7 @@ from coordinator.core.jobs.record import fields_of_many
 from coordinator.core.jobs.validation import stored_lane
 from coordinator.core.store.client import Store
 from coordinator.core.store.steps import audit_note
-from coordinator.core.store.times import instant, milliseconds, moment
+from coordinator.core.store.times import instant, milliseconds, moment, to_ms
 from coordinator.errors import InvalidJob
 
 _PAGE = 500
@@ -50,20 +50,27 @@ class Action:
         return f"{self.kind} {self.name}"
 
 
-def actions(store: Store, most: int, after: str, by: str | None, thing: str | None) -> list[Action]:
+def actions(
+    store: Store, most: int, after: str, by: str | None, thing: str | None, since: int | None, until: int | None
+) -> list[Action]:
     """List at most `most` acts behind `after`, the newest first, by an author and on a thing, as `Coordinator.actions`
-    does. `by`, `thing`: None = any.
+    does. `by`, `thing`: None = any. `since`, `until`: ms since the epoch, None = any.
     """
     matching: list[Action] = []
     thing = thing and stored_lane(thing)
     many = _on_many(store, thing or "")
     for action in newest_first(store, after):
         named = thing in (None, action.kind, action.thing) or action.of in many or _covers(action, thing or "")
-        if by in (None, action.by) and named:
+        if by in (None, action.by) and named and _is_within(action, since, until):
             matching.append(_so_far(store, action))
             if len(matching) == most:
                 break
     return matching
+
+
+def _is_within(action: Action, since: int | None, until: int | None) -> bool:
+    at = to_ms(action.at)
+    return (since is None or at >= since) and (until is None or at <= until)
 
 
 def _on_many(store: Store, thing: str) -> set[str]:

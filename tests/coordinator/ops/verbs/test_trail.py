@@ -14,6 +14,7 @@ import pytest
 from coordinator import Action, Author, Coordinator, Entry, Forbidden, InvalidJob, Progress, StoreUnavailable, aio
 from coordinator.core.author import acting
 from coordinator.core.events.event import Event
+from coordinator.core.store.times import to_ms
 from coordinator.scheduler.backfill import quota_of
 from coordinator.scheduler.steering import Entries
 from coordinator.sorters.sorter import Sorter
@@ -21,6 +22,7 @@ from proof.model.raw import Dump
 from tests.coordinator.conftest import ClientAt
 from tests.harness.hand_node import Puppet
 from tests.harness.proxy import Proxy
+from tests.harness.waiting import wait_until
 
 Here = Any  # a Coordinator, or one for asyncio
 WORK = {"task": "shop.work", "args": [], "kwargs": {}, "options": {}}
@@ -343,6 +345,19 @@ def test_the_trail_is_read_in_pages_by_author_and_by_thing(coordinator: Coordina
         coordinator.actions(after="yesterday")
     with pytest.raises(InvalidJob, match="why is text of at most 1000 characters"):
         coordinator.pause("k", why="x" * 1001)
+
+
+def test_the_trail_is_read_between_two_instants(coordinator: Coordinator) -> None:
+    for number in range(3):
+        coordinator.pause(f"lane/{number}", by="ann")
+        wait_until(lambda: coordinator.store.clock().wall > to_ms(coordinator.actions(1)[0].at))
+    third, second, first = coordinator.actions()
+    assert coordinator.actions(since=second.at) == [third, second]
+    assert coordinator.actions(until=second.at.isoformat()) == [second, first]
+    assert coordinator.actions(since=second.at, until=second.at) == [second]
+    assert coordinator.actions(1, third.id, since="1h") == [second]
+    with pytest.raises(InvalidJob, match="since 'soon': give 90s, 1h"):
+        coordinator.actions(since="soon")
 
 
 def test_an_act_on_the_lane_of_a_grab_is_found_by_its_name(coordinator: Coordinator) -> None:
