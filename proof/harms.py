@@ -69,8 +69,17 @@ def fault(
 
 def _harmed(*workers: Worker, gone: bool = False) -> dict[str, Any]:
     """These workers' processes may be late, and their nodes declared dead; `gone`: for good."""
-    victims = [] if gone else [child.pid for worker in workers for child in worker.children()]
+    victims = [] if gone else [pid for worker in workers for pid in (worker.pid, *_pids(worker.children()))]
     return {"victims": victims, "nodes": [worker.name for worker in workers], "gone": gone}
+
+
+def _pids(processes: list[psutil.Process]) -> list[int]:
+    return [process.pid for process in processes]
+
+
+def _node_in(world: World, process: psutil.Process) -> list[Worker]:
+    """The node whose main process this is: with threads or gevent, its bodies run there."""
+    return [worker for worker in world.fleet.workers if worker.pid == process.pid]
 
 
 def at_work(world: World, clients: bool = False) -> list[psutil.Process]:
@@ -99,10 +108,16 @@ def _caught(world: World, chance: random.Random, clients: bool = False) -> psuti
 
 @fault("kill", "process", 6)
 def kill_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
-    """Mostly one at work."""
+    """Mostly one at work; the whole node where it has only one."""
     busy = at_work(world) if chance.random() < 0.8 else []
-    chance.choice(busy or world.worker(chance).children()).kill()
-    yield {}
+    worker = world.worker(chance)
+    process = chance.choice(busy or worker.children() or [psutil.Process(worker.pid)])
+    nodes = _node_in(world, process)
+    process.kill()
+    for node in nodes:
+        node.process.wait()
+    yield _harmed(*nodes, gone=True) if nodes else {}
+    world.refill()
 
 
 @fault("kill", "process", 3)
@@ -174,7 +189,8 @@ def restart_every_node(world: World, chance: random.Random) -> Iterator[Any]:
 @fault("stop", "stopped", 6, LONG)
 def stop_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
     process = _caught(world, chance)
-    yield from _stopped([process], {"victims": [process.pid]})
+    nodes = _node_in(world, process)
+    yield from _stopped([process], _harmed(*nodes) if nodes else {"victims": [process.pid]})
 
 
 @fault("stop", "stopped", 2, LONG)

@@ -235,6 +235,12 @@ RIGHT = {
         Script().hold("a", 1, "k").fault("stop", 9, victims=["1"]).hold("b", 2, "k", "n1/2").end_in("n1/1", "a", 1)
         .end_in("n1/2", "b", 2).history()
     ),
+    "a thread whose process was killed before it finished, and its job again": (
+        _one().submit("b", "l").begin("b", 1, "l", process="n1.2/7").begin("a", 2, "k", process="n1.1/7")
+        .end_in("n1.1/7", "a", 2).write("b", 1, "l").wait(5).begin("a", 3, "k", process="n2/8").end_in("n2/8", "a", 3)
+        .begin("b", 4, "l", process="n2/8").write("b", 4, "l", outcome="known").end_in("n2/8", "b", 4)
+        .write("a", 3, "k").is_("a").is_("b").history()
+    ),
     "a winner that was stopped past its lease, and is told so": (
         _grab("fail", "a/1", _grab("invoke", "a/1").fault("stop", 9, victims=["1"])).history()
     ),
@@ -453,6 +459,11 @@ WRONG = {
         "one that ended well, and is at work again": (
             _one().run("a", 1, "k").begin("a", 2, "k").write("a", 2, "k", outcome="known").end("a", 2).is_("a")
             .history()
+        ),
+        "one of a thread that ended well, and is at work again while its process goes on": (
+            _one().begin("a", 1, "k", process="n1.1/1").write("a", 1, "k").end_in("n1.1/1", "a", 1).wait(5)
+            .begin("b", 2, "l", process="n1.2/1").begin("a", 3, "k", process="n2/8").end_in("n2/8", "a", 3)
+            .is_("a").history()
         ),
         "the second before the first": (
             _one().submit("b", "k").run("b", 1, "k").run("a", 2, "k").is_("a").is_("b").history()

@@ -40,6 +40,7 @@ PROMISES = [
     Promise("latency only", "the wake-ups of nodes are lost, late, doubled or rubbish", "wake"),
     Promise("latency only", "RabbitMQ's disk is full", "alarm", "rabbitmq"),
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
+    Promise("the same with pools of threads and of gevent", "all of these", "kill", "pools"),
     Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),
 ]  # fmt: skip
 OTHERS = (

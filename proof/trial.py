@@ -163,12 +163,12 @@ def _settle(world: World, witness: Witness) -> None:
         ended = [process.poll() for process in world.clients.values()]
         return -1 if None not in ended else sum(1 for line in witness.lines() if '"f":"asked"' in line)
 
-    patiently(saying)
+    _served(world, saying)
     ends = {name: process.poll() for name, process in world.clients.items()}
     stuck = [f"{name}: {'stuck' if status is None else status}" for name, status in ends.items() if status != 0]
     with suppress(AssertionError):  # the checkers say so
         _note_loads(world, witness)
-    patiently(lambda: _to_fill(world))
+    _served(world, partial(_to_fill, world))
     world.end_beats()
     history = History.from_lines(witness.lines(), {})
     for event in history.of("set", "invoke"):  # a store that lost its last writes has forgotten some
@@ -182,7 +182,7 @@ def _settle(world: World, witness: Witness) -> None:
         waits = len(_retry(world.coordinator.sorters))  # first: jobs that are flushed meanwhile are in a lane then
         return len(open_jobs) + waits + len(_retry(world.coordinator.lanes)) or -1
 
-    patiently(left)
+    _served(world, left)
     for name in (*QUOTAS, quota_of(PAST)):  # what is declared is kept for ever
         _retry(partial(world.coordinator.drop_quota, name))
     _note_failovers(world, witness)
@@ -226,11 +226,21 @@ def _note_loads(world: World, witness: Witness) -> None:
         def unchecked() -> int:
             return sum(not any(one.type == EVENT for one in store.events(item)) for item in items) or -1
 
-        patiently(unchecked)
+        _served(world, unchecked)
         for item in items:
             for one in store.events(item):
                 witness.note("info", "event", item=item, kind=one.type, success=one.success, fence=one.fence)
         store.engine.dispose()
+
+
+def _served(world: World, measure: Callable[[], int]) -> None:
+    """Wait patiently, with a node in the place of each that ends, as one with threads does where a body kills it."""
+
+    def measured() -> int:
+        world.refill()
+        return measure()
+
+    patiently(measured)
 
 
 def patiently(measure: Callable[[], int], patience: float = PATIENCE) -> bool:

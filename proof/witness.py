@@ -7,6 +7,7 @@ says something at once), what (`f`) and a `value`. The witness adds the time; th
 import json
 import os
 import socket
+import threading
 from typing import Any
 
 import redis
@@ -42,7 +43,9 @@ end"""
 
 
 class Witness:
-    """`process`: the name of the writer, noted with its process id."""
+    """`process`: the name of the writer, noted with its process id, and with its thread, or greenlet, if it is another
+    than the first.
+    """
 
     def __init__(self, url: str, name: str, process: str = "") -> None:
         self._redis = redis.Redis.from_url(url, decode_responses=True)
@@ -74,5 +77,7 @@ class Witness:
         return [str(line) for line in self._redis.lrange(f"{self._name}.history", -last, -1)]
 
     def _line(self, type: str, f: str, value: dict[str, Any]) -> str:
-        event = {"process": f"{self._process}/{os.getpid()}", "type": type, "f": f, "value": value}
+        is_first = threading.current_thread() is threading.main_thread()
+        thread = "" if is_first else f".{threading.get_ident()}"
+        event = {"process": f"{self._process}{thread}/{os.getpid()}", "type": type, "f": f, "value": value}
         return json.dumps(event, separators=(",", ":"))

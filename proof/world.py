@@ -44,6 +44,7 @@ TICKS = {"tick/one": 1, "tick/two": 2}  # seconds between two
 KEEPS = ("--appendonly", "yes", "--appendfsync", "always")
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 SKEWS = ("", "+1h", "-1h")
+POOLS = {"prefork": 2, "threads": 4, "gevent": 4}  # and how many jobs at a time
 YEARS = range(1971, 2011)
 INSTANTS = [int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in YEARS]
 
@@ -54,7 +55,8 @@ class _Fleet(Fleet):
 
 class World:
     """`has`: what the faults may need: `single` or `sentinel`, `redis` or `rabbitmq`; of a single Redis, `clock`: its
-    clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads."""
+    clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads; `pools`: nodes
+    with threads or gevent, too."""
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
         self._folder, self._seed = folder, seed
@@ -62,7 +64,7 @@ class World:
         self._chance = random.Random(f"{seed} world")
         drawn = {
             "single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
-            "documents -": (1, 2), "items -": (1, 2),
+            "documents -": (1, 2), "items -": (1, 2), "pools -": (1, 2),
         }  # fmt: skip
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
         if "sentinel" in self.has:
@@ -175,17 +177,22 @@ class World:
         name, own = f"n{self._born}", dict[str, Any]()
         if "single" in self.has:
             own = {"COORDINATOR_URL": self._proxy(f"{name}@test", self.proxy("store").port).url()}
-        self.witness.note("info", "node", node=f"{name}@test")
-        return self.fleet.worker(name, 2, *ALONE, ready=ready, **own)
+        pool = self._chance.choice([*POOLS]) if "pools" in self.has else "prefork"
+        self.witness.note("info", "node", node=f"{name}@test", pool=pool)
+        return self.fleet.worker(name, POOLS[pool], *ALONE, pool=pool, ready=ready, **own)
 
     def living(self) -> list[Worker]:
         return [one for one in self.fleet.workers if one.process.poll() is None]
 
     def worker(self, chance: random.Random) -> Worker:
         """One of those that live; others join where some have ended."""
-        while len(living := self.living()) < NODES:
+        self.refill()
+        return chance.choice(self.living())
+
+    def refill(self) -> None:
+        """Start nodes in the place of those that have ended."""
+        while len(self.living()) < NODES:
             self.join()
-        return chance.choice(living)
 
     def member(self, chance: random.Random) -> Member:
         assert self.members

@@ -51,10 +51,12 @@ class _Reader:
         self.history = history
         self.times = [event.time for event in history.events]
         self.last: dict[str, int] = {}
+        self.spoke: dict[str, int] = {}  # by process id: when it noted something last, in whichever thread
         self.before: list[int] = []  # by event: the event before it of its process, or -1
         for event in history.events:
             self.before.append(self.last.get(event.process, -1))
             self.last[event.process] = event.index
+            self.spoke[event.process.rpartition("/")[2]] = event.time
 
     @cached_property
     def spans(self) -> list[_Span]:
@@ -103,7 +105,9 @@ class _Reader:
         """The end of a lease by itself: from when on there is a reason for it."""
         told = ended or begun
         # A body without an end may have been killed; a process that says no more, too, before it finished.
-        reasons = [told.index + 1] if not ended or self.last[begun.process] == told.index else []
+        spoke = self.spoke[begun.process.rpartition("/")[2]]
+        is_silent = self.last[begun.process] == told.index and spoke - told.time < self.history.lease * SECOND / 2
+        reasons = [told.index + 1] if not ended or is_silent else []
         if (at := self.history.late_from(begun.process, begun.time)) is not None:
             reasons.append(bisect_left(self.times, at))
         if reasons:

@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 import redis
 
-from proof.harms import leave_an_old_master_serving, miss_the_replicas_of_redis
+from proof import world as worlds
+from proof.harms import (
+    at_work,
+    kill_a_pool_process,
+    leave_an_old_master_serving,
+    miss_the_replicas_of_redis,
+    stop_a_pool_process,
+)
+from proof.history import History, Run
+from proof.world import World
 from tests.harness.sentinel import Sentinels
+from tests.harness.waiting import wait_until
 
 CHANCE = Random(1)
 
@@ -42,3 +52,31 @@ def test_a_redis_that_misses_its_replicas_refuses_writes_until_it_sees_them(worl
             client.set("key", 1)
         next(harm)
         assert client.set("key", 1)
+
+
+def test_a_node_with_threads_dies_or_stands_still_with_the_process_of_one_of_its_bodies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worlds, "POOLS", {"threads": 2})
+    monkeypatch.setattr(worlds, "NODES", 1)
+    with World(tmp_path, 1, 0, 0) as world:
+        world.has |= {"pools"}
+        for job in "ab":
+            world.coordinator.submit(job, world.shop.work.s(300), job_id=job)
+
+        def runs() -> list[Run]:
+            return History.from_lines(world.witness.lines(), {}).runs
+
+        world.refill()
+        wait_until(lambda: len(runs()) == 2)
+        assert (len({run.begun.process for run in runs()}), len(at_work(world))) == (2, 1)
+        kill = kill_a_pool_process(world, SimpleNamespace(random=lambda: 0, choice=lambda some: some[0]))
+        assert next(kill) == {"victims": [], "nodes": ["n1@test"], "gone": True}
+        next(kill, None)
+
+        wait_until(lambda: len(runs()) == 4)
+        assert {run.job for run in runs()[2:]} == {"a", "b"}
+        (main,) = at_work(world)
+        stop = stop_a_pool_process(world, CHANCE)
+        assert next(stop) == {"victims": [main.pid], "nodes": ["n2@test"], "gone": False}
+        next(stop, None)
