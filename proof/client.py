@@ -191,8 +191,8 @@ class Client:
         self._retry(hold)
 
     def request_grab(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
-        """All clients grab the instance of the current two seconds."""
-        instance = str(int(time.time()) // 2)
+        """All clients grab the instance of the current two seconds: the witness', since theirs may be others."""
+        instance = str(self.witness.now() // 2)
 
         def grab() -> None:
             part = coordinator.grab("report", instance, self.name, ttl=LEASE, on_losing="incomplete")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from proof import LEASE
+from proof import LEASE, OFFSETS
 from proof.history import History
 from proof.members import STEPS
 from tests.harness.fleet import Worker
@@ -421,6 +421,13 @@ def set_the_clock_of_redis(world: World, chance: random.Random) -> Iterator[Any]
     world.set_clock(chance.choice((-20, -5, 5, 20)))
     yield {}
     world.set_clock(0)
+
+
+@fault("clocks", "clocks", 4, on=("clocks",))
+def set_the_clock_of_a_node_or_client(world: World, chance: random.Random) -> Iterator[Any]:
+    """It jumps, forward or back. Only Redis' clock counts, so nobody may be late."""
+    world.set_clock(chance.choice(OFFSETS), chance.choice(world.clocks))
+    yield {}
 
 
 @fault("loss", "store", 6, (0, 5), True, ("sentinel",))

@@ -37,6 +37,7 @@ PROMISES = [
     Promise("same order in each lane, and greater fences", "Sentinel fails over, with lost writes", "loss", "sentinel"),
     Promise("the new master's side has the greater fences", "an old master serves on", "split", "sentinel"),
     Promise("leases and retries keep their time, each tick comes once", "Redis' clock goes back or forward", "clock"),
+    Promise("only Redis' clock counts", "the clocks of nodes and clients are an hour wrong, and jump", "clocks"),
     Promise("latency only", "the wake-ups of nodes are lost, late, doubled or rubbish", "wake"),
     Promise("latency only", "RabbitMQ's disk is full", "alarm", "rabbitmq"),
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),

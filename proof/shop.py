@@ -1,7 +1,6 @@
 """The app of the laboratory: its tasks note what they do, and guard their writes with their fence."""
 
 import os
-import select
 import signal
 import time
 from collections.abc import Collection
@@ -11,10 +10,6 @@ from celery import Celery
 
 from coordinator import Call, Coordinator, current_job, wait_for
 from proof.witness import Witness
-
-if os.environ.get("FAKETIME"):
-    # libfaketime leaves the monotonic clock as it is, but not a sleep until an instant of that clock.
-    time.sleep = lambda seconds: select.select((), (), (), float(seconds)) and None
 
 app = Celery("shop", broker=os.environ["TEST_BROKER"], backend=os.environ["TEST_BACKEND"])
 _options = {"global_keyprefix": os.environ["TEST_PREFIX"] + "."}

@@ -84,7 +84,7 @@ def run(seed: int, folder: Path) -> Verdict:
     recording = Recording()
     with recorded(), World(folder, seed, REQUESTS, PAUSE) as world:
         witness, watch = world.witness, _Watch(world, recording)
-        with _Pulse(witness), watch:
+        with _Pulse(witness), _Deaths(world), watch:
             world.begin()
             Nemesis(world, witness, seed).rage(RAGE, LEAST)
             _settle(world, witness)
@@ -156,6 +156,30 @@ class _Pulse(threading.Thread):
         self.join()
 
 
+class _Deaths(threading.Thread):
+    """Notes which nodes are taken for dead, as others say; not when they say it, since their clocks may be wrong."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(daemon=True)
+        self._world, self._over = world, threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.2):
+            self._note()
+
+    def _note(self) -> None:
+        for node in self._world.deaths():
+            self._world.witness.note("info", "dead", node=node, at=time.time_ns() // 1000)
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+        self._note()
+
+
 def _settle(world: World, witness: Witness) -> None:
     """Wait until all clients and jobs have ended; then note how each ended, and what is left."""
 
@@ -188,8 +212,6 @@ def _settle(world: World, witness: Witness) -> None:
     _note_failovers(world, witness)
     for job in submitted:
         witness.note("info", "job", job=job, **_end(world, job))
-    for node, at in world.deaths():
-        witness.note("info", "dead", node=node, at=at)
     store = world.coordinator.store
     with suppress(AssertionError):
         wait_until(lambda: not leftovers(store), 10)

@@ -72,6 +72,11 @@ class Witness:
         keys = f"{self._name}.history", f"{self._name}.cell.{cell}"
         return str(self._redis.eval(_WRITE, 2, *keys, line, fence, f"what {what}"))
 
+    def now(self) -> int:
+        """Seconds since 1970, by its clock: the same for all who ask."""
+        seconds, _ = self._redis.time()
+        return int(seconds)
+
     def lines(self, last: int = 0) -> list[str]:
         """All events, or the `last` ones, as "<time in µs> <event in JSON>"."""
         return [str(line) for line in self._redis.lrange(f"{self._name}.history", -last, -1)]

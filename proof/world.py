@@ -23,7 +23,7 @@ from coordinator.local.redis import _programs
 from coordinator.scheduler.backfill import quota_of
 from coordinator.scheduler.entry import Entry
 from coordinator.scheduler.steering import Entries
-from proof import LEASE, PAST, PAST_AT_ONCE, QUOTAS
+from proof import LEASE, OFFSETS, PAST, PAST_AT_ONCE, QUOTAS
 from proof.documents import MEMBERS, PREFIX
 from proof.members import Member, Members
 from proof.witness import Witness
@@ -56,7 +56,7 @@ class _Fleet(Fleet):
 class World:
     """`has`: what the faults may need: `single` or `sentinel`, `redis` or `rabbitmq`; of a single Redis, `clock`: its
     clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads; `pools`: nodes
-    with threads or gevent, too."""
+    with threads or gevent, too; `clocks`: those of nodes and clients are wrong, and jump."""
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
         self._folder, self._seed = folder, seed
@@ -65,6 +65,7 @@ class World:
         drawn = {
             "single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
             "documents -": (1, 2), "items -": (1, 2), "pools -": (1, 2),
+            "clocks -": (1, 2),
         }  # fmt: skip
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
         if "sentinel" in self.has:
@@ -72,9 +73,11 @@ class World:
         self._proxies: dict[str, Proxy] = {}
         self.beats: list[subprocess.Popen[bytes]] = []
         self.clients: dict[str, Process] = {}
+        self.clocks: list[Path] = []
         self.sentinels: Sentinels | None = None
         self.members: Members | None = None
         self._born = 0
+        self._read: dict[Path, int] = {}
 
     @property
     def store(self) -> RedisServer:
@@ -179,7 +182,8 @@ class World:
             own = {"COORDINATOR_URL": self._proxy(f"{name}@test", self.proxy("store").port).url()}
         pool = self._chance.choice([*POOLS]) if "pools" in self.has else "prefork"
         self.witness.note("info", "node", node=f"{name}@test", pool=pool)
-        return self.fleet.worker(name, POOLS[pool], *ALONE, pool=pool, ready=ready, **own)
+        own |= (clock := self._clock(name))
+        return self.fleet.worker(name, POOLS[pool], *ALONE, pool=pool, ready=ready, fresh=bool(clock), **own)
 
     def living(self) -> list[Worker]:
         return [one for one in self.fleet.workers if one.process.poll() is None]
@@ -210,8 +214,21 @@ class World:
 
     def client(self, name: str) -> None:
         argv = ["-m", "proof.client", name, str(self._seed), *self._requests]
+        environ = os.environ | self.fleet.environ | (clock := self._clock(name))
         with (self.folder("fleet") / f"{name}.log").open("ab") as out:
-            self.clients[name] = start(argv, env=os.environ | self.fleet.environ, stdout=out, stderr=out)
+            if clock:  # that of a running process cannot become another
+                process: Process = subprocess.Popen([sys.executable, *argv], stdout=out, stderr=out, env=environ)
+            else:
+                process = start(argv, env=environ, stdout=out, stderr=out)
+            self.clients[name] = process
+
+    def _clock(self, name: str) -> dict[str, str]:
+        """Gives a node or client a clock that is wrong, in a world of `clocks`."""
+        if "clocks" not in self.has:
+            return {}
+        self.clocks.append(file := self.folder("clocks") / name)
+        self.set_clock(self._chance.choice(OFFSETS), file)
+        return _faked(FAKETIME_TIMESTAMP_FILE=str(file), FAKETIME_CACHE_DURATION="1")
 
     def end_beats(self) -> None:
         while self.beats:
@@ -225,18 +242,19 @@ class World:
             process.kill()
             process.wait()
 
-    def logs(self) -> str:
-        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder("fleet").glob("*.log")))
-
     def logs_of_store(self) -> list[Path]:
         """Of each server that is, or was, the store."""
         return [server.log for server in (self.sentinels.servers if self.sentinels else [self._store])]
 
-    def deaths(self) -> Iterator[tuple[str, int]]:
-        """Which nodes were taken for dead, and when (µs), as the nodes say."""
-        said = r"^\[([\d-]+ [\d:]+),(\d+): .*node (\S+) (?:is|was declared) dead"
-        for stamp, ms, node in re.findall(said, self.logs(), re.M):
-            yield node, int(time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S"))) * 1_000_000 + int(ms) * 1000
+    def deaths(self) -> Iterator[str]:
+        """Which nodes were taken for dead since the last call, as the nodes say."""
+        for path in sorted(self.folder("fleet").glob("*.log")):
+            with path.open("rb") as log:
+                log.seek(self._read.get(path, 0))
+                lines = log.read().rpartition(b"\n")[0]
+            self._read[path] = self._read.get(path, 0) + len(lines)
+            for node in re.findall(rb"^\[.*node (\S+) (?:is|was declared) dead", lines, re.M):
+                yield node.decode()
 
     def failovers(self) -> Iterator[int]:
         """When (µs) the sentinels named another master, also where nobody harmed the one before."""
@@ -271,9 +289,9 @@ class World:
             client.bgrewriteaof()
             wait_until(lambda: not _rewrites(client), 20)
 
-    def set_clock(self, seconds: int) -> None:
-        """Redis' clock is so far ahead of the machine's."""
-        (self._folder / "clock").write_text(f"{seconds:+}\n")
+    def set_clock(self, seconds: int, file: Path | None = None) -> None:
+        """Redis' clock is so far ahead of the machine's, or the clock that reads this file."""
+        (file or self._folder / "clock").write_text(f"{seconds:+}\n")
 
     def fill(self, server: RedisServer | RabbitServer, full: bool) -> None:
         if isinstance(server, RabbitServer):

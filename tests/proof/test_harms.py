@@ -1,6 +1,8 @@
 """Harms of the nemesis do what they say, on real servers: one that does nothing shows nothing."""
 
+import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -9,15 +11,18 @@ from typing import Any
 import pytest
 import redis
 
+from proof import harms
 from proof import world as worlds
 from proof.harms import (
     at_work,
     kill_a_pool_process,
     leave_an_old_master_serving,
     miss_the_replicas_of_redis,
+    set_the_clock_of_a_node_or_client,
     stop_a_pool_process,
 )
 from proof.history import History, Run
+from proof.steps.recording import recorded
 from proof.world import World
 from tests.harness.sentinel import Sentinels
 from tests.harness.waiting import wait_until
@@ -70,7 +75,7 @@ def test_a_node_with_threads_dies_or_stands_still_with_the_process_of_one_of_its
         world.refill()
         wait_until(lambda: len(runs()) == 2)
         assert (len({run.begun.process for run in runs()}), len(at_work(world))) == (2, 1)
-        kill = kill_a_pool_process(world, SimpleNamespace(random=lambda: 0, choice=lambda some: some[0]))
+        kill = kill_a_pool_process(world, Random(1))
         assert next(kill) == {"victims": [], "nodes": ["n1@test"], "gone": True}
         next(kill, None)
 
@@ -80,3 +85,26 @@ def test_a_node_with_threads_dies_or_stands_still_with_the_process_of_one_of_its
         stop = stop_a_pool_process(world, CHANCE)
         assert next(stop) == {"victims": [main.pid], "nodes": ["n2@test"], "gone": False}
         next(stop, None)
+
+
+def test_a_node_whose_clock_is_wrong_and_jumps_does_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "OFFSETS", (-3600,))
+    monkeypatch.setattr(harms, "OFFSETS", (7200,))
+    with recorded(), World(tmp_path, 1, 0, 0) as world:
+        world.has |= {"clocks"}
+        node = world.join(ready=True)
+
+        def its_clock() -> timedelta:
+            """How far ahead the last line of its log is."""
+            last = re.findall(r"^\[([\d-]+ [\d:]+),", node.log.read_text(), re.M)[-1]
+            return datetime.fromisoformat(last) - datetime.now()
+
+        assert -timedelta(hours=1.5) < its_clock() < -timedelta(hours=0.5)
+        next(set_the_clock_of_a_node_or_client(world, CHANCE))
+
+        def jumped() -> bool:
+            job = world.coordinator.submit("k", world.shop.work.s(0.01)).id
+            assert world.coordinator.wait(job, 60).state == "succeeded"
+            return its_clock() > timedelta(hours=1.5)
+
+        wait_until(jumped)
