@@ -363,7 +363,7 @@ def fill_the_disk_of_rabbitmq(world: World, chance: random.Random) -> Iterator[A
 def miss_the_replicas_of_redis(world: World, chance: random.Random) -> Iterator[Any]:
     """It refuses all writes, as a master without enough replicas does (min-replicas-to-write)."""
     for least in (3, 0):
-        for server in world.sentinels.servers if world.sentinels else [world.store]:
+        for server in world.several.servers if world.several else [world.store]:
             with server.client() as client:
                 client.config_set("min-replicas-to-write", least)
         yield {}
@@ -430,27 +430,24 @@ def set_the_clock_of_a_node_or_client(world: World, chance: random.Random) -> It
     yield {}
 
 
+@fault("loss", "store", 6, (0, 5), True, ("cluster",))
 @fault("loss", "store", 6, (0, 5), True, ("sentinel",))
 def fail_over(world: World, chance: random.Random) -> Iterator[Any]:
     """The master dies, hangs or is cut off; another takes over, without the writes that had not reached it. A returning
-    master answers as one until Sentinel reconfigures it."""
-    assert world.sentinels
+    master answers as one until Sentinel reconfigures it, or it hears of the cluster."""
+    assert world.several
     master, since = world.store, time.monotonic()
-    proxy = world.proxy("store")
-    harm, mend = chance.choice(
-        (
-            (master.pause, master.resume),
-            (master.kill, master.start),
-            (proxy.cut, proxy.heal),
-            (proxy.swallow, proxy.heal),
-        )
-    )
+    ways = [(master.pause, master.resume), (master.kill, master.start)]
+    if world.sentinels:
+        proxy = world.proxy("store")
+        ways += [(proxy.cut, proxy.heal), (proxy.swallow, proxy.heal)]
+    harm, mend = chance.choice(ways)
     harm()
-    world.sentinels.after(master)
+    world.several.after(master)
     yield {"loses": time.monotonic() - since + 1.0}
     back = time.monotonic()
     mend()
-    world.sentinels.settle()
+    world.several.settle()
     yield {"loses": time.monotonic() - back}
 
 
@@ -475,6 +472,28 @@ def kill_a_replica(world: World, chance: random.Random) -> Iterator[Any]:
     replica.kill()
     yield {}
     replica.start()
+
+
+@fault("server", "store", 2, (0, 6), on=("cluster",))
+def kill_the_replica_of_a_cluster(world: World, chance: random.Random) -> Iterator[Any]:
+    assert world.cluster
+    replica = world.cluster.replica()
+    replica.kill()
+    yield {}
+    replica.start()
+    world.cluster.settle()
+
+
+@fault("server", "store", 2, (0, 6), True, on=("cluster",))
+def kill_another_primary_of_a_cluster(world: World, chance: random.Random) -> Iterator[Any]:
+    """It has no replica, so that the cluster serves nobody until it is back."""
+    assert world.cluster
+    other = world.cluster.servers[chance.choice((1, 2))]
+    (harm, mend) = chance.choice(((other.kill, other.start), (other.pause, other.resume)))
+    harm()
+    yield {}
+    mend()
+    world.cluster.serve()
 
 
 @fault("stop", "store", 1, (0, 9), on=("sentinel",))

@@ -35,6 +35,7 @@ PROMISES = [
     Promise("what is refused is not done, and is asked again", "Redis refuses writes for want of replicas", "replicas"),
     Promise("what Redis kept goes on", "Redis loses its last writes, its functions, or all", "loss", "single"),
     Promise("same order in each lane, and greater fences", "Sentinel fails over, with lost writes", "loss", "sentinel"),
+    Promise("same order in each lane, and greater fences", "a Cluster fails over, with lost writes", "loss", "cluster"),
     Promise("the new master's side has the greater fences", "an old master serves on", "split", "sentinel"),
     Promise("leases and retries keep their time, each tick comes once", "Redis' clock goes back or forward", "clock"),
     Promise("only Redis' clock counts", "the clocks of nodes and clients are an hour wrong, and jump", "clocks"),

@@ -27,6 +27,7 @@ from proof import LEASE, OFFSETS, PAST, PAST_AT_ONCE, QUOTAS
 from proof.documents import MEMBERS, PREFIX
 from proof.members import Member, Members
 from proof.witness import Witness
+from tests.harness.cluster import Cluster
 from tests.harness.failover import behind
 from tests.harness.fleet import ALONE, Fleet, Worker
 from tests.harness.proxy import Proxy
@@ -54,34 +55,44 @@ class _Fleet(Fleet):
 
 
 class World:
-    """`has`: what the faults may need: `single` or `sentinel`, `redis` or `rabbitmq`; of a single Redis, `clock`: its
-    clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads; `pools`: nodes
-    with threads or gevent, too; `clocks`: those of nodes and clients are wrong, and jump."""
+    """`has`: what the faults may need: `single`, `sentinel` or `cluster`, `redis` or `rabbitmq`; of a single Redis,
+    `clock`: its clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads; `pools`: nodes with
+    threads or gevent, too; `clocks`: those of nodes and clients are wrong, and jump.
+    """
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
         self._folder, self._seed = folder, seed
         self._requests = [str(requests), str(pause)]
         self._chance = random.Random(f"{seed} world")
         drawn = {
-            "single sentinel": (3, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
+            "single sentinel cluster": (3, 1, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
             "documents -": (1, 2), "items -": (1, 2), "pools -": (1, 2),
             "clocks -": (1, 2),
         }  # fmt: skip
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
-        if "sentinel" in self.has:
+        if "single" not in self.has:
             self.has -= {"clock", "ruin"}
+        if "cluster" in self.has:  # a primary without a replica would have the slot of the documents
+            self.has -= {"documents"}
         self._proxies: dict[str, Proxy] = {}
         self.beats: list[subprocess.Popen[bytes]] = []
         self.clients: dict[str, Process] = {}
         self.clocks: list[Path] = []
         self.sentinels: Sentinels | None = None
+        self.cluster: Cluster | None = None
         self.members: Members | None = None
         self._born = 0
         self._read: dict[Path, int] = {}
 
     @property
     def store(self) -> RedisServer:
-        return self.sentinels.master() if self.sentinels else self._store
+        several = self.several
+        return several.master() if several else self._store
+
+    @property
+    def several(self) -> Sentinels | Cluster | None:
+        """The servers of which one is the store, and another may become it."""
+        return self.sentinels or self.cluster
 
     def proxy(self, target: str) -> Proxy:
         """Before `store`, `broker` or `backend`, or between the store and the node of that name."""
@@ -101,6 +112,9 @@ class World:
             if "sentinel" in self.has:
                 self.sentinels = stack.enter_context(Sentinels(self.folder("sentinels"), proxied=True))
                 behind(self.fleet, self.sentinels)
+            elif "cluster" in self.has:
+                self.cluster = stack.enter_context(Cluster(self.folder("cluster"), self.fleet.prefix))
+                self.fleet.environ["COORDINATOR_URL"] = self.cluster.url(0)
             else:
                 self._store = self._redis("store", "COORDINATOR_URL", "clock" in self.has)
             self.backend = self._redis("backend", "TEST_BACKEND")
@@ -244,7 +258,7 @@ class World:
 
     def logs_of_store(self) -> list[Path]:
         """Of each server that is, or was, the store."""
-        return [server.log for server in (self.sentinels.servers if self.sentinels else [self._store])]
+        return [server.log for server in (self.several.servers if self.several else [self._store])]
 
     def deaths(self) -> Iterator[str]:
         """Which nodes were taken for dead since the last call, as the nodes say."""
@@ -257,10 +271,11 @@ class World:
                 yield node.decode()
 
     def failovers(self) -> Iterator[int]:
-        """When (µs) the sentinels named another master, also where nobody harmed the one before."""
-        for stamp, ms in re.findall(
-            r"^\d+:X (.*)\.(\d+) # \+switch-master", self.sentinels.logs() if self.sentinels else "", re.M
-        ):
+        """When (µs) another server became the master, also where nobody harmed the one before."""
+        logs = self.sentinels.logs() if self.sentinels else ""
+        for server in self.cluster.servers if self.cluster else []:
+            logs += server.log.read_text(errors="replace")
+        for stamp, ms in re.findall(r"^\d+:\w (.*)\.(\d+) # (?:\+switch-master|Failover election won)", logs, re.M):
             yield int(time.mktime(time.strptime(stamp, "%d %b %Y %H:%M:%S"))) * 1_000_000 + int(ms) * 1000
 
     # What the faults do to servers.

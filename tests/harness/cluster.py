@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Self
 
 import redis
+from redis.backoff import NoBackoff
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+from redis.retry import Retry
 
 from tests.harness.ports import free_port
 from tests.harness.redis import RedisServer
@@ -46,8 +48,20 @@ class Cluster:
         return f"{scheme}+cluster://{self._login}{hosts}/{database}{query}"
 
     def master(self) -> RedisServer:
-        """The node that says of itself that it has the slot."""
-        return next(server for server in self.servers if self._named(server) == server.port)
+        """The node that says of itself that it has the slot; waits for one where a failover goes on."""
+        found: list[RedisServer] = []
+
+        def is_there() -> bool:
+            found[:] = [one for one in self.servers if self._named(one) == one.port]
+            return bool(found)
+
+        wait_until(is_there)
+        return found[0]
+
+    def replica(self) -> RedisServer:
+        """The one that follows the primary, or is to follow it."""
+        first, last = self.servers[0], self.servers[3]
+        return first if self.master() is last else last
 
     def after(self, former: RedisServer) -> RedisServer:
         """The new primary, once all other nodes name it."""
@@ -63,6 +77,12 @@ class Cluster:
                 return bool(client.info("replication").get("slave0", {}).get("state") == "online")
 
         wait_until(settled)
+
+    def serve(self) -> None:
+        """Wait until each node takes the cluster for one that serves."""
+        with ExitStack() as opened:
+            clients = [opened.enter_context(server.client()) for server in self.servers]
+            wait_until(lambda: all(_is_whole(client) for client in clients))
 
     def __enter__(self) -> Self:
         with ExitStack() as started:
@@ -96,7 +116,8 @@ class Cluster:
 
     def _named(self, server: RedisServer) -> int | None:
         """The port of the primary that this node names; None where it does not answer, or names none."""
-        with suppress(redis.ConnectionError, redis.TimeoutError), server.client() as client:
+        patience = {"socket_timeout": 1, "retry": Retry(NoBackoff(), 0)}  # with one that is paused
+        with suppress(redis.ConnectionError, redis.TimeoutError), server.client(**patience) as client:
             for first, last, primary, *_ in client.execute_command("CLUSTER SLOTS"):
                 if first <= self.slot <= last:
                     return int(primary[1])

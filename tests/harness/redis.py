@@ -33,8 +33,9 @@ class RedisServer(Server):
     def url(self, database: int) -> str:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
-    def client(self, database: int = 0) -> redis.Redis:
-        return redis.Redis(port=self.port, db=database, decode_responses=True, **self._login)
+    def client(self, database: int = 0, **options: Any) -> redis.Redis:
+        """`options`: further ones of redis-py."""
+        return redis.Redis(port=self.port, db=database, decode_responses=True, **self._login, **options)
 
     def fresh_prefix(self) -> str:
         return f"t{uuid.uuid4().hex[:10]}"

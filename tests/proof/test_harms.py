@@ -1,7 +1,9 @@
 """Harms of the nemesis do what they say, on real servers: one that does nothing shows nothing."""
 
 import re
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -15,7 +17,9 @@ from proof import harms
 from proof import world as worlds
 from proof.harms import (
     at_work,
+    fail_over,
     kill_a_pool_process,
+    kill_another_primary_of_a_cluster,
     leave_an_old_master_serving,
     miss_the_replicas_of_redis,
     set_the_clock_of_a_node_or_client,
@@ -24,16 +28,28 @@ from proof.harms import (
 from proof.history import History, Run
 from proof.steps.recording import recorded
 from proof.world import World
+from tests.harness.cluster import Cluster
 from tests.harness.sentinel import Sentinels
 from tests.harness.waiting import wait_until
 
 CHANCE = Random(1)
 
 
+class Chosen(Random):
+    """Chooses what stands at this place."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(1)
+        self._place = place
+
+    def choice(self, some: Any) -> Any:
+        return some[self._place]
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Any]:
     with Sentinels(tmp_path, proxied=True) as sentinels:
-        yield SimpleNamespace(sentinels=sentinels, store=sentinels.master())
+        yield SimpleNamespace(sentinels=sentinels, several=sentinels, store=sentinels.master())
 
 
 def test_an_old_master_takes_writes_beside_the_new_one_and_loses_them(world: Any) -> None:
@@ -108,3 +124,37 @@ def test_a_node_whose_clock_is_wrong_and_jumps_does_its_jobs(tmp_path: Path, mon
             return its_clock() > timedelta(hours=1.5)
 
         wait_until(jumped)
+
+
+def test_a_primary_of_a_cluster_fails_over_and_back_and_its_logs_tell_when(tmp_path: Path) -> None:
+    world = World(tmp_path, 1, 0, 0)
+    world.has = {"cluster", "redis"}
+    with world:
+        assert world.cluster
+        first, since = world.store, time.time()
+        for way in (0, 1):  # it hangs, or is killed
+            harm = fail_over(world, Chosen(way))
+            former = world.store
+            next(harm)
+            assert world.store is not former
+            next(harm)
+            assert world.cluster.replica() is former
+        assert world.store is first
+        assert [since < at / 1e6 < time.time() for at in world.failovers()] == [True, True]
+
+
+def test_a_cluster_without_another_primary_serves_nobody_until_it_is_back(tmp_path: Path) -> None:
+    with Cluster(tmp_path, "proof") as cluster, cluster.master().client() as client:
+        world: Any = SimpleNamespace(cluster=cluster)
+        harm = kill_another_primary_of_a_cluster(world, Chosen(0))
+        next(harm)
+
+        def is_down() -> bool:
+            with suppress(redis.exceptions.ClusterDownError):
+                client.set("{proof}:key", 1)
+                return False
+            return True
+
+        wait_until(is_down)
+        next(harm, None)
+        assert client.set("{proof}:key", 1)
