@@ -150,12 +150,13 @@ def at_least_once(history: History) -> Iterator[Violation | None]:
     ends = {str(event.value["job"]): event for event in history.of("job")}
     done = {run.job for run in history.runs if run.ended and run.ended.type == "ok"}
     asked = {str(event.value["job"]): event.time for event in history.of("submit", "invoke")}
+    relayed = {str(event.value["job"]): event.time for event in history.of("relayed")}
     for event in history.of("submit", "ok"):
         yield None
         job, kind = str(event.value["job"]), str(event.value["kind"])
         end = ends.get(job)
         state = str(end.value["state"]) if end else "unknown"
-        if state == "unknown" and history.lost(asked[job], event.time):
+        if state == "unknown" and history.lost(asked[job], max(event.time, relayed.get(job, 0))):
             continue
         dropped = kind == "parts" and any(fault.drops for fault in history.faults)
         if dropped and end and (end.value.get("error") or {}).get("type") == "TimedOut":
@@ -426,6 +427,17 @@ def events_once(history: History) -> Iterator[Violation | None]:
                 yield Violation(one.index, f"the event of {item} is not from a run that succeeded")
 
 
+def outbox_kept(history: History) -> Iterator[Violation | None]:
+    """A job of an outbox finds what its transaction wrote, and none of a transaction that was rolled back ever runs."""
+    for event in history.of("ship"):
+        text = f"{event.value['job']} ran without the commit of its order"
+        yield None if event.value["found"] else Violation(event.index, text)
+    began = {run.job for run in history.runs}
+    for event in history.of("submit", "fail"):
+        job = str(event.value["job"])
+        yield Violation(event.index, f"{job} was rolled back, and ran") if job in began else None
+
+
 def nobody_healthy_dies(history: History) -> Iterator[Violation | None]:
     """A node without a fault is never declared dead."""
     for _ in history.of("node"):
@@ -480,13 +492,13 @@ def _linear(history: History, objects: Objects) -> Iterator[Violation | None]:
 
 CHECKERS: tuple[Checker, ...] = (
     one_at_a_time, within_quota, within_rate, in_order, after_causes, at_least_once, effects_once, fences_grow,
-    ticks_once, one_winner, sorted_in_batches, calls_in_one_job, documents_whole, events_once, nobody_healthy_dies,
-    nothing_left, as_a_lane, as_a_lock, as_a_grab, as_a_quota,
+    ticks_once, one_winner, sorted_in_batches, calls_in_one_job, documents_whole, events_once, outbox_kept,
+    nobody_healthy_dies, nothing_left, as_a_lane, as_a_lock, as_a_grab, as_a_quota,
 )  # fmt: skip
 
 
 # Checkers of what only some worlds have.
-OF_WORLD = {"documents_whole": "documents", "events_once": "items"}
+OF_WORLD = {"documents_whole": "documents", "events_once": "items", "outbox_kept": "outbox"}
 
 
 def judgements(history: History) -> dict[str, Judgement]:

@@ -27,7 +27,10 @@ KINDS = {
     "plain": 30, "flow": 20, "pair": 10, "chain": 8, "parts": 5, "fails": 5, "retries": 5, "dies": 1, "cancelled": 5,
     "keyed": 8, "lock": 8, "grab": 10, "orders": 5, "after": 8, "event": 6, "waits": 5,
 }  # fmt: skip
-OF_WORLD = {"item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15)}
+OF_WORLD = {
+    "item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15),
+    "order": ("PROOF_OUTBOX", 15),
+}  # fmt: skip
 KINDS |= {kind: often for kind, (variable, often) in OF_WORLD.items() if os.environ.get(variable)}
 
 
@@ -159,6 +162,18 @@ class Client:
 
         deliver(f"item-{job}", lasting(luck))
         self.witness.note("ok", "deliver", item=f"item-{job}")
+
+    def request_order(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """An order in a database, and its job in an outbox; each fifth transaction is rolled back."""
+        from proof.outbox import order
+
+        about = {"job": job, "kind": "undone" if luck > 0.8 else "order", "keys": [key := f"orders/{lane % 3}"]}
+        self.witness.note("invoke", "submit", **about)
+        order(job, key, luck / 4, luck > 0.8)
+        if luck > 0.8:
+            self.witness.note("fail", "submit", **about)
+        else:
+            self.witness.note("ok", "submit", **about, effects=[[key, f"{job} 0"]])
 
     def request_update(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         changes = self.author.changes(lane, other, job)

@@ -241,6 +241,35 @@ def _stopped(processes: list[psutil.Process], harmed: dict[str, Any]) -> Iterato
             process.resume()
 
 
+# Relays of an outbox, which are threads of maintenance, and its database.
+
+
+def _relays(world: World, chance: random.Random) -> list[psutil.Process]:
+    """Some of those of all nodes, or all; one of all works."""
+    supervisors = [one for worker in world.living() for one in worker.supervisors()]
+    relays = [child for supervisor in supervisors for child in supervisor.children()]
+    return chance.sample(relays, chance.randint(1, len(relays))) if relays else []
+
+
+@fault("kill", "relay", 6, on=("outbox",))
+def kill_relays(world: World, chance: random.Random) -> Iterator[Any]:
+    for relay in _relays(world, chance):
+        relay.kill()
+    yield {}
+
+
+@fault("stop", "relay", 4, LONG, on=("outbox",))
+def stop_relays(world: World, chance: random.Random) -> Iterator[Any]:
+    yield from _stopped(_relays(world, chance), {})
+
+
+@fault("server", "database", 4, (0, 3), on=("outbox",))
+def restart_the_database_of_an_outbox(world: World, chance: random.Random) -> Iterator[Any]:
+    world.database.kill()
+    yield {}
+    world.database.start()
+
+
 # Members of a replica set of documents.
 
 

@@ -36,6 +36,17 @@ class Script:
         wanted = [[key, f"{job} 0"] for key in keys] if effects else []
         return self.note("ok", "submit", job=job, kind=kind, keys=keys, effects=wanted)
 
+    def undo(self, job: str, key: str) -> Self:
+        """The transaction of an order is rolled back."""
+        about: dict[str, Any] = {"job": job, "kind": "undone", "keys": [key]}
+        return self.note("invoke", "submit", **about).note("fail", "submit", **about)
+
+    def relay(self, job: str) -> Self:
+        return self.note("info", "relayed", job=job)
+
+    def ship(self, job: str, found: bool = True) -> Self:
+        return self.note("info", "ship", job=job, found=found)
+
     def submit_after(self, job: str, key: str, *causes: str) -> Self:
         return self.note("invoke", "submit", job=job, kind="after", keys=[key], after=causes)
 
@@ -203,6 +214,13 @@ RIGHT = {
         Script().submit("a", "k", kind="fails").begin("a", 1, "k").end("a", 1, "fail")
         .is_("a", "double_fault", fault="Lost").history()
     ),
+    "a transaction that was rolled back, and an order whose job finds it": (
+        Script().submit("a", "k", kind="order").undo("b", "k").relay("a").ship("a").run("a", 1, "k").is_("a").history()
+    ),
+    "two orders, of which the job of the second was submitted and lost long after its commit": (
+        Script().submit("a", "k", kind="order").submit("b", "k", kind="order").relay("a").ship("a").run("a", 1, "k")
+        .wait(60).relay("b").fault("lose", 1, loses=2).is_("a").is_("b", "unknown").history()
+    ),
     "ticks": Script().tick("tick", 1, 1).tick("tick", 2, 2).tick("tick", 3, 3).history(),
     "a backfill beside ticks": (
         Script().fill("past", 1, 9).tick("tick", 1, 1).tick("past", 9, 2).tick("past", 1, 3).history()
@@ -332,6 +350,10 @@ WRONG = {
     "at_least_once": {
         "one that waits for ever": _one().is_("a", "waiting").history(),
         "one that nobody knows": _one().history(),
+        "one of an order that was submitted long before the store lost something": (
+            Script().submit("a", "k", kind="order").relay("a").wait(60).fault("lose", 1, loses=2).is_("a", "unknown")
+            .history()
+        ),
         "one that was lost before the store lost anything": (
             _one().wait(60).fault("lose", 1, loses=2).is_("a", "unknown").history()
         ),
@@ -435,6 +457,10 @@ WRONG = {
         "a failure of what went well": (
             Script().note("ok", "deliver", item="i").run("i", 1, "i").checked("i", 1, success=False).history()
         ),
+    },
+    "outbox_kept": {
+        "one of a transaction that was rolled back": Script().undo("a", "k").run("a", 1, "k").history(),
+        "one before its commit": _one().ship("a", found=False).run("a", 1, "k").history(),
     },
     "nobody_healthy_dies": {
         "a node that nobody harmed": Script().fault("kill", 1, nodes=["n2"], gone=True).dead("n1").history(),

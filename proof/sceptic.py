@@ -43,6 +43,7 @@ PROMISES = [
     Promise("latency only", "RabbitMQ's disk is full", "alarm", "rabbitmq"),
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
     Promise("the same with pools of threads and of gevent", "all of these", "kill", "pools"),
+    Promise("each commit is one job, in the order of commits", "relays die, stop, have no database", "kill", "outbox"),
     Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),
 ]  # fmt: skip
 OTHERS = (

@@ -21,8 +21,8 @@ else:
     app.conf.broker_heartbeat = 4  # as docs/operations.md advises, to detect a half-open connection
 app.conf.result_backend_transport_options = _options
 app.conf.task_default_queue = os.environ["COORDINATOR_PREFIX"]
-if os.environ.get("PROOF_ITEMS"):
-    app.conf.imports = ["proof.items"]  # Celery's way, since that module needs the coordinator below
+_loads = {"PROOF_ITEMS": "proof.items", "PROOF_OUTBOX": "proof.outbox"}
+app.conf.imports = [module for variable, module in _loads.items() if os.environ.get(variable)]  # they need what follows
 coordinator = Coordinator(app)
 witness = Witness.here()
 

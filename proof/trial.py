@@ -19,6 +19,7 @@ from typing import TypeVar
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from sqlalchemy.exc import DBAPIError
 
 from coordinator import StoreUnavailable, UnknownJob
 from coordinator.core.jobs.record import TERMINAL
@@ -29,6 +30,7 @@ from proof.documents import final
 from proof.history import History
 from proof.linear.judging import counted
 from proof.nemesis import Nemesis
+from proof.orders import relayed, rows
 from proof.steps.conformance import PLAYED, Held, hold
 from proof.steps.recording import Recording, recorded
 from proof.witness import Witness
@@ -84,7 +86,8 @@ def run(seed: int, folder: Path) -> Verdict:
     recording = Recording()
     with recorded(), World(folder, seed, REQUESTS, PAUSE) as world:
         witness, watch = world.witness, _Watch(world, recording)
-        with _Pulse(witness), _Deaths(world), watch:
+        deaths, orders = _Notes(partial(_note_deaths, world)), _Notes(_Relayed(world))
+        with _Pulse(witness), deaths, orders, watch:
             world.begin()
             Nemesis(world, witness, seed).rage(RAGE, LEAST)
             _settle(world, witness)
@@ -156,20 +159,16 @@ class _Pulse(threading.Thread):
         self.join()
 
 
-class _Deaths(threading.Thread):
-    """Notes which nodes are taken for dead, as others say; not when they say it, since their clocks may be wrong."""
+class _Notes(threading.Thread):
+    """Calls `note` five times a second, and once more at the end."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, note: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self._world, self._over = world, threading.Event()
+        self._note, self._over = note, threading.Event()
 
     def run(self) -> None:
         while not self._over.wait(0.2):
             self._note()
-
-    def _note(self) -> None:
-        for node in self._world.deaths():
-            self._world.witness.note("info", "dead", node=node, at=time.time_ns() // 1000)
 
     def __enter__(self) -> None:
         self.start()
@@ -178,6 +177,27 @@ class _Deaths(threading.Thread):
         self._over.set()
         self.join()
         self._note()
+
+
+def _note_deaths(world: World) -> None:
+    """Note which nodes are taken for dead, as others say; not when they say it, since their clocks may be wrong."""
+    for node in world.deaths():
+        world.witness.note("info", "dead", node=node, at=time.time_ns() // 1000)
+
+
+class _Relayed:
+    """Notes the orders whose jobs a relay has submitted since the last look: from then on Redis may lose them."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._known = world, set[str]()
+
+    def __call__(self) -> None:
+        if "outbox" not in self._world.has:
+            return
+        with suppress(DBAPIError):  # the database is away
+            for job in sorted(relayed(self._world.engine) - self._known):
+                self._known.add(job)
+                self._world.witness.note("info", "relayed", job=job)
 
 
 def _settle(world: World, witness: Witness) -> None:
@@ -204,7 +224,7 @@ def _settle(world: World, witness: Witness) -> None:
     def left() -> int:
         open_jobs.difference_update([job for job in open_jobs if _end(world, job)["state"] in (*TERMINAL, "unknown")])
         waits = len(_retry(world.coordinator.sorters))  # first: jobs that are flushed meanwhile are in a lane then
-        return len(open_jobs) + waits + len(_retry(world.coordinator.lanes)) or -1
+        return len(open_jobs) + waits + len(_lanes(world)) or -1
 
     _served(world, left)
     for name in (*QUOTAS, quota_of(PAST)):  # what is declared is kept for ever
@@ -215,8 +235,14 @@ def _settle(world: World, witness: Witness) -> None:
     store = world.coordinator.store
     with suppress(AssertionError):
         wait_until(lambda: not leftovers(store), 10)
-    lanes = [lane.key for lane in _retry(world.coordinator.lanes)]
-    witness.note("info", "left", keys=leftovers(store), lanes=lanes, open=sorted(open_jobs), clients=stuck)
+    unsent, lanes = rows(world.engine) if "outbox" in world.has else [], _lanes(world)
+    about = {"keys": leftovers(store), "lanes": lanes, "open": sorted(open_jobs), "clients": stuck, "rows": unsent}
+    witness.note("info", "left", **about)
+
+
+def _lanes(world: World) -> list[str]:
+    """Those that are busy, without the one that the relay of an outbox holds for as long as it works."""
+    return [lane.key for lane in _retry(world.coordinator.lanes) if not lane.key.startswith("coordinator/outbox/")]
 
 
 def _to_fill(world: World) -> int:
@@ -237,7 +263,9 @@ def _note_failovers(world: World, witness: Witness) -> None:
 
 
 def _note_loads(world: World, witness: Witness) -> None:
-    """Note the final items and documents."""
+    """Note the final items and documents, once the relays of an outbox have submitted all."""
+    if "outbox" in world.has:
+        _served(world, lambda: len(rows(world.engine)) or -1)
     if world.members:
         for about in final(world.members):
             witness.note("info", "document", **about)

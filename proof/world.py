@@ -26,10 +26,12 @@ from coordinator.scheduler.steering import Entries
 from proof import LEASE, OFFSETS, PAST, PAST_AT_ONCE, QUOTAS
 from proof.documents import MEMBERS, PREFIX
 from proof.members import Member, Members
+from proof.orders import Base, connected
 from proof.witness import Witness
 from tests.harness.cluster import Cluster
 from tests.harness.failover import behind
 from tests.harness.fleet import ALONE, Fleet, Worker
+from tests.harness.postgres import PostgresServer
 from tests.harness.proxy import Proxy
 from tests.harness.rabbitmq import Broker, RabbitServer
 from tests.harness.redis import RedisServer
@@ -56,8 +58,8 @@ class _Fleet(Fleet):
 
 class World:
     """`has`: what the faults may need: `single`, `sentinel` or `cluster`, `redis` or `rabbitmq`; of a single Redis,
-    `clock`: its clock may be set, `ruin`: it may be emptied; `documents`, `items`: further loads; `pools`: nodes with
-    threads or gevent, too; `clocks`: those of nodes and clients are wrong, and jump.
+    `clock`: its clock may be set, `ruin`: it may be emptied; `documents`, `items`, `outbox`: further loads; `pools`:
+    nodes with threads or gevent, too; `clocks`: those of nodes and clients are wrong, and jump.
     """
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
@@ -67,7 +69,7 @@ class World:
         drawn = {
             "single sentinel cluster": (3, 1, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
             "documents -": (1, 2), "items -": (1, 2), "pools -": (1, 2),
-            "clocks -": (1, 2),
+            "clocks -": (1, 2), "outbox -": (1, 3),
         }  # fmt: skip
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
         if "single" not in self.has:
@@ -109,14 +111,7 @@ class World:
             self.fleet = stack.enter_context(_Fleet(self.log, "proof", self.folder("fleet"), **TIMES))
             self.witness = Witness(self.log.url(3), "proof", "nemesis")
             self._stack = stack
-            if "sentinel" in self.has:
-                self.sentinels = stack.enter_context(Sentinels(self.folder("sentinels"), proxied=True))
-                behind(self.fleet, self.sentinels)
-            elif "cluster" in self.has:
-                self.cluster = stack.enter_context(Cluster(self.folder("cluster"), self.fleet.prefix))
-                self.fleet.environ["COORDINATOR_URL"] = self.cluster.url(0)
-            else:
-                self._store = self._redis("store", "COORDINATOR_URL", "clock" in self.has)
+            self._open_store()
             self.backend = self._redis("backend", "TEST_BACKEND")
             self.fleet.environ.pop("TEST_MASTER", None)
             if "rabbitmq" in self.has:
@@ -130,6 +125,8 @@ class World:
                 self.broker = self._redis("broker", "TEST_BROKER")
             if "items" in self.has:
                 self.fleet.environ["PROOF_ITEMS"] = "1"
+            if "outbox" in self.has:
+                self._database()
             self.shop = self.fleet.app("shop")
             self.coordinator = self.shop.coordinator
             stack.callback(self._end)
@@ -143,6 +140,16 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def _open_store(self) -> None:
+        if "sentinel" in self.has:
+            self.sentinels = self._stack.enter_context(Sentinels(self.folder("sentinels"), proxied=True))
+            behind(self.fleet, self.sentinels)
+        elif "cluster" in self.has:
+            self.cluster = self._stack.enter_context(Cluster(self.folder("cluster"), self.fleet.prefix))
+            self.fleet.environ["COORDINATOR_URL"] = self.cluster.url(0)
+        else:
+            self._store = self._redis("store", "COORDINATOR_URL", "clock" in self.has)
+
     def _redis(self, name: str, variable: str, clock: bool = False) -> RedisServer:
         server = RedisServer(self.folder(name), *KEEPS, program=_valkey() if clock else None)
         server.log = self._folder / f"{name}.log"  # what is put back on its disk is not what it said
@@ -152,6 +159,14 @@ class World:
         self._stack.enter_context(server)
         self.fleet.environ[variable] = self._proxy(name, server.port).url()
         return server
+
+    def _database(self) -> None:
+        """That of an outbox."""
+        self.database = self._stack.enter_context(PostgresServer())
+        self.fleet.environ["PROOF_OUTBOX"] = url = self.database.url("postgres")
+        self.engine = connected(url)
+        Base.metadata.create_all(self.engine)
+        self._stack.callback(self.engine.dispose)
 
     def _proxy(self, name: str, port: int) -> Proxy:
         self._proxies[name] = self._stack.enter_context(Proxy(port))

@@ -76,11 +76,13 @@ class _Reader:
 
     @cached_property
     def jobs(self) -> dict[str, list[Event | None]]:
-        """The first request of each job, and the first answer."""
+        """The first request of each job, and the first answer; of an order, when a relay had submitted its job."""
         found: dict[str, list[Event | None]] = {}
-        for event in self.history.of("submit"):
-            asked = found.setdefault(str(event.value["job"]), [event, None])
-            asked[1] = asked[1] or (event if event.type == "ok" else None)
+        for event in self.history.events:
+            if event.f in ("submit", "relayed") and (event.f == "relayed" or event.type != "fail"):
+                asked = found.setdefault(str(event.value["job"]), [event, None])
+                answers = "relayed" if event.value.get("kind", "order") == "order" else "submit"
+                asked[1] = asked[1] or (event if event.f == answers and event.type != "invoke" else None)
         return found
 
     @cached_property
