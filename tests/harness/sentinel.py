@@ -104,7 +104,14 @@ class Sentinels:
 
     def give_up(self, master: RedisServer) -> RedisServer:
         """Have another one take over, though this one is well; the new master."""
-        assert self._told(next(iter(self._ids)), "SENTINEL FAILOVER", MASTER)
+
+        def begins() -> bool:
+            try:
+                return bool(self._told(next(iter(self._ids)), "SENTINEL FAILOVER", MASTER))
+            except redis.ResponseError as error:  # INPROG: the sentinels began one themselves; else no replica fits yet
+                return str(error).startswith("INPROG")
+
+        wait_until(begins, what=self.logs)
         return self.after(master)
 
     def settle(self, *away: RedisServer) -> None:
