@@ -59,7 +59,7 @@ class _Fleet(Fleet):
 class World:
     """`has`: what the faults may need: `single`, `sentinel` or `cluster`, `redis` or `rabbitmq`; of a single Redis,
     `clock`: its clock may be set, `ruin`: it may be emptied; `documents`, `items`, `outbox`: further loads; `pools`:
-    nodes with threads or gevent, too; `clocks`: those of nodes and clients are wrong, and jump.
+    nodes with threads or gevent, too; `clocks`: those of some nodes and clients are wrong, and jump.
     """
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
@@ -252,11 +252,12 @@ class World:
             self.clients[name] = process
 
     def _clock(self, name: str) -> dict[str, str]:
-        """Gives a node or client a clock that is wrong, in a world of `clocks`."""
-        if "clocks" not in self.has:
+        """Gives some of the nodes and clients a clock that is wrong, in a world of `clocks`."""
+        offset = self._chance.choice(OFFSETS) if "clocks" in self.has else 0
+        if not offset:
             return {}
         self.clocks.append(file := self.folder("clocks") / name)
-        self.set_clock(self._chance.choice(OFFSETS), file)
+        self.set_clock(offset, file)
         return _faked(FAKETIME_TIMESTAMP_FILE=str(file), FAKETIME_CACHE_DURATION="1")
 
     def end_beats(self) -> None:
