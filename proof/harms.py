@@ -110,8 +110,10 @@ def _caught(world: World, chance: random.Random, clients: bool = False) -> psuti
 def kill_a_pool_process(world: World, chance: random.Random) -> Iterator[Any]:
     """Mostly one at work; the whole node where it has only one."""
     busy = at_work(world) if chance.random() < 0.8 else []
-    worker = world.worker(chance)
-    process = chance.choice(busy or worker.children() or [psutil.Process(worker.pid)])
+    if not busy:
+        worker = world.worker(chance)
+        busy = worker.children() or [psutil.Process(worker.pid)]
+    process = chance.choice(busy)
     nodes = _node_in(world, process)
     process.kill()
     for node in nodes:
