@@ -3,7 +3,7 @@
 `python -m proof --help` says how to run it; docs/proof.md what it has shown.
 """
 
-LANES = 10
+LANES, SWARM_LANES = 10, 200
 QUOTAS = {
     "units/a": {"units": 3}, "units/b": {"units": 2},
     "pace": {"count": 1, "seconds": 1, "burst": 4}, "both": {"units": 3, "count": 3, "seconds": 2, "burst": 6},

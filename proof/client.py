@@ -18,8 +18,9 @@ from celery import chain
 
 from coordinator import LeaseLost, Locked, StoreRefused, StoreUnavailable, UnknownQuota
 from coordinator.core.jobs.options import SubmitOptions
-from proof import IDLE, LANES, LEASE, USES
-from proof.shop import cells_of, coordinator, die, gather, keyed, parts, undo, wait, work
+from proof import IDLE, LANES, LEASE, SWARM_LANES, USES
+from proof.shop import app, cells_of, coordinator, die, gather, keyed, parts, undo, wait, work
+from proof.swarm import queue_of
 from proof.witness import Witness
 
 AGAIN: SubmitOptions = {"max_attempts": 1000, "retry_delay": 0.5, "time_limit": 15}
@@ -30,6 +31,7 @@ KINDS = {
 OF_WORLD = {
     "item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15),
     "order": ("PROOF_OUTBOX", 15),
+    "swarm": ("PROOF_SWARM", 12),
 }  # fmt: skip
 KINDS |= {kind: often for kind, (variable, often) in OF_WORLD.items() if os.environ.get(variable)}
 
@@ -188,6 +190,28 @@ class Client:
         from proof.documents import Author
 
         return Author(os.environ["COORDINATOR_URL"], Path(os.environ["PROOF_DOCUMENTS"]), self.witness, self.name)
+
+    def request_swarm(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
+        """Many short jobs in one call, for the swarm: some use units, or stand in a lane of the other jobs, too."""
+        chance, jobs = random.Random(job), list[tuple[list[str], Any, SubmitOptions]]()
+        queue = queue_of(app.conf.task_default_queue)
+        for number in range(chance.randrange(20, 51)):
+            keys, uses = [f"s/{chance.randrange(SWARM_LANES)}"], dict[str, int]()
+            if number == 0:
+                keys.append(f"k{lane}")
+            elif chance.random() < 0.1:
+                uses = USES[chance.randrange(len(USES))]
+            call = work.s(lasting(chance.random(), 0.98), uses=uses, until=1 + chance.randrange(10) // 9)
+            options: SubmitOptions = {"job_id": f"{job}-{number}", "max_attempts": 1000, "retry_delay": 0.2}
+            jobs.append((keys, call.set(queue=queue), {**options, **({"uses": uses} if uses else {})}))
+        about: list[dict[str, Any]] = [
+            {"job": options["job_id"], "kind": kind, "keys": keys} for keys, _, options in jobs
+        ]
+        for each in about:
+            self.witness.note("invoke", "submit", **each)
+        self._retry(lambda: coordinator.submit_many(jobs))
+        for each in about:
+            self.witness.note("ok", "submit", **each, effects=[[key, f"{each['job']} 0"] for key in each["keys"]])
 
     def request_lock(self, job: str, kind: str, lane: int, other: int, luck: float) -> None:
         key = f"k{lane}"

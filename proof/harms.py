@@ -22,6 +22,8 @@ import psutil
 from proof import LEASE, OFFSETS
 from proof.history import History
 from proof.members import STEPS
+from proof.swarm import SLOTS
+from proof.swarm.fleet import SILENT
 from tests.harness.fleet import Worker
 from tests.harness.stopping import stop
 
@@ -86,7 +88,7 @@ def at_work(world: World, clients: bool = False) -> list[psutil.Process]:
     """The processes, of nodes or of clients, in which a body runs."""
     runs = [run for run in History.from_lines(world.witness.lines(400), {}).runs if not run.ended]
     names = [run.begun.process.rpartition("/") for run in runs]
-    pids = {int(pid) for name, _, pid in names if (name in world.clients) == clients}
+    pids = {int(pid) for name, _, pid in names if (name in world.clients) == clients and pid.isdecimal()}
     return [psutil.Process(pid) for pid in sorted(pids) if psutil.pid_exists(pid)]
 
 
@@ -270,6 +272,42 @@ def restart_the_database_of_an_outbox(world: World, chance: random.Random) -> It
     world.database.kill()
     yield {}
     world.database.start()
+
+
+# A swarm: a hundred nodes in a few processes.
+
+
+@fault("kill", "swarm", 3, on=("swarm",))
+def kill_a_third_of_the_swarm(world: World, chance: random.Random) -> Iterator[Any]:
+    """Its nodes come back under other incarnations, once Redis knows that those before are dead."""
+    part = world.part(chance)
+    part.kill()
+    part.start()
+    yield {"nodes": part.nodes}
+
+
+@fault("restart", "swarm", 2, on=("swarm",))
+def restart_a_third_of_the_swarm(world: World, chance: random.Random) -> Iterator[Any]:
+    """It drains while the next process waits for the names of its nodes."""
+    part = world.part(chance)
+    part.drain()
+    part.start()
+    yield {"nodes": part.nodes}
+
+
+@fault("stop", "swarm", 3, SILENT, on=("swarm",))
+def stop_a_third_of_the_swarm(world: World, chance: random.Random) -> Iterator[Any]:
+    part = world.part(chance)
+    yield from _stopped([psutil.Process(part.process.pid)], {"victims": part.slots, "nodes": part.nodes})
+
+
+@fault("stop", "swarm", 2, SILENT, on=("swarm",))
+def silence_a_node_of_the_swarm(world: World, chance: random.Random) -> Iterator[Any]:
+    """Its supervisor stands still, while its runners go on."""
+    part = world.part(chance)
+    part.say("silence")
+    yield {"victims": part.slots[:SLOTS], "nodes": part.nodes[:1]}
+    part.say("speak")
 
 
 # Members of a replica set of documents.

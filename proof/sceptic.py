@@ -44,6 +44,7 @@ PROMISES = [
     Promise("the same with RabbitMQ", "all of these", "kill", "rabbitmq"),
     Promise("the same with pools of threads and of gevent", "all of these", "kill", "pools"),
     Promise("each commit is one job, in the order of commits", "relays die, stop, have no database", "kill", "outbox"),
+    Promise("the same with a hundred nodes more", "a third of them dies, restarts or stands still", "kill", "swarm"),
     Promise("a version of a document is on all members or on none", "members die, hang, are full", "kill", "documents"),
 ]  # fmt: skip
 OTHERS = (

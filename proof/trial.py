@@ -210,6 +210,7 @@ def _settle(world: World, witness: Witness) -> None:
     _served(world, saying)
     ends = {name: process.poll() for name, process in world.clients.items()}
     stuck = [f"{name}: {'stuck' if status is None else status}" for name, status in ends.items() if status != 0]
+    stuck += world.swarm.ended() if world.swarm else []
     with suppress(AssertionError):  # the checkers say so
         _note_loads(world, witness)
     _served(world, partial(_to_fill, world))

@@ -57,6 +57,13 @@ class Witness:
         """The witness that the environment names."""
         return cls(os.environ["TEST_LOG"], os.environ["TEST_PREFIX"], process)
 
+    @property
+    def process(self) -> str:
+        """Who writes."""
+        is_first = threading.current_thread() is threading.main_thread()
+        thread = "" if is_first else f".{threading.get_ident()}"
+        return f"{self._process}{thread}/{os.getpid()}"
+
     def note(self, type: str, f: str, **value: Any) -> None:
         self._redis.eval(_NOTE, 1, f"{self._name}.history", self._line(type, f, value))
 
@@ -82,7 +89,5 @@ class Witness:
         return [str(line) for line in self._redis.lrange(f"{self._name}.history", -last, -1)]
 
     def _line(self, type: str, f: str, value: dict[str, Any]) -> str:
-        is_first = threading.current_thread() is threading.main_thread()
-        thread = "" if is_first else f".{threading.get_ident()}"
-        event = {"process": f"{self._process}{thread}/{os.getpid()}", "type": type, "f": f, "value": value}
+        event = {"process": self.process, "type": type, "f": f, "value": value}
         return json.dumps(event, separators=(",", ":"))

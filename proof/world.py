@@ -27,6 +27,8 @@ from proof import LEASE, OFFSETS, PAST, PAST_AT_ONCE, QUOTAS
 from proof.documents import MEMBERS, PREFIX
 from proof.members import Member, Members
 from proof.orders import Base, connected
+from proof.swarm.fleet import TIMES as SWARM_TIMES
+from proof.swarm.fleet import Part, Swarm
 from proof.witness import Witness
 from tests.harness.cluster import Cluster
 from tests.harness.failover import behind
@@ -59,7 +61,8 @@ class _Fleet(Fleet):
 class World:
     """`has`: what the faults may need: `single`, `sentinel` or `cluster`, `redis` or `rabbitmq`; of a single Redis,
     `clock`: its clock may be set, `ruin`: it may be emptied; `documents`, `items`, `outbox`: further loads; `pools`:
-    nodes with threads or gevent, too; `clocks`: those of some nodes and clients are wrong, and jump.
+    nodes with threads or gevent, too; `clocks`: those of some nodes and clients are wrong, and jump; `swarm`: a hundred
+    nodes more.
     """
 
     def __init__(self, folder: Path, seed: int, requests: int, pause: float) -> None:
@@ -69,7 +72,7 @@ class World:
         drawn = {
             "single sentinel cluster": (3, 1, 1), "redis rabbitmq": (3, 1), "ruin -": (1, 5), "clock -": (1, 2),
             "documents -": (1, 2), "items -": (1, 2), "pools -": (1, 2),
-            "clocks -": (1, 2), "outbox -": (1, 3),
+            "clocks -": (1, 2), "outbox -": (1, 3), "swarm -": (1, 3),
         }  # fmt: skip
         self.has = {self._chance.choices(one.split(), weights)[0] for one, weights in drawn.items()} - {"-"}
         if "single" not in self.has:
@@ -83,6 +86,7 @@ class World:
         self.sentinels: Sentinels | None = None
         self.cluster: Cluster | None = None
         self.members: Members | None = None
+        self.swarm: Swarm | None = None
         self._born = 0
         self._read: dict[Path, int] = {}
 
@@ -127,6 +131,8 @@ class World:
                 self.fleet.environ["PROOF_ITEMS"] = "1"
             if "outbox" in self.has:
                 self._database()
+            if "swarm" in self.has:
+                self.fleet.environ["PROOF_SWARM"] = "1"
             self.shop = self.fleet.app("shop")
             self.coordinator = self.shop.coordinator
             stack.callback(self._end)
@@ -194,6 +200,8 @@ class World:
         if self.members:
             self.members.start(*MEMBERS)
             self.members.expect(*MEMBERS)
+        if "swarm" in self.has:
+            self._begin_swarm()
         for _ in range(NODES):
             self.join(ready=True)
         for _ in range(BEATS):
@@ -213,6 +221,17 @@ class World:
         self.witness.note("info", "node", node=f"{name}@test", pool=pool)
         own |= (clock := self._clock(name))
         return self.fleet.worker(name, POOLS[pool], *ALONE, pool=pool, ready=ready, fresh=bool(clock), **own)
+
+    def _begin_swarm(self) -> None:
+        self.swarm = Swarm(self.folder("fleet"), self.fleet.environ | SWARM_TIMES)
+        for node in self.swarm.nodes:
+            self.witness.note("info", "node", node=node)
+        self._stack.callback(self.swarm.end)
+
+    def part(self, chance: random.Random) -> Part:
+        """One of the processes of the swarm."""
+        assert self.swarm
+        return chance.choice(self.swarm.parts)
 
     def living(self) -> list[Worker]:
         return [one for one in self.fleet.workers if one.process.poll() is None]

@@ -16,6 +16,7 @@ STARTS_PROCESSES = (
     "tests.harness.command.Command",
     "tests.fleet",
     "proof.members",
+    "proof.swarm.fleet",
     "proof.trial",
     "proof.world",
     "bench.servers.worker",
