@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import IO, Self
 
 import redis
@@ -34,13 +35,18 @@ OLDEST = {"Redis": (7, 0), "Valkey": (7, 2)}
 VERSION_LINE = re.compile(r"(?:(Redis|Valkey) s|S)erver v=((\d+)\.(\d+)\S*)")  # Valkey 7.2 prints no name
 TELL_TIMEOUT = 5.0  # seconds for `redis-server --version`
 TORN = "short read while loading the AOF"  # logged if the append-only file ends in the middle of a command
-UNREADABLE = re.compile(r"Bad file format|Can't handle RDB format|Error reading the RDB base file")
+DAMAGED_END = re.compile(r"Bad file format reading the append only file (\S+\.incr\.aof)")
+UNREADABLE = re.compile(
+    "Bad file format|Can't handle RDB format|Error reading the RDB base file|[Uu]nknown command|Internal error in RDB|"
+    "AOF manifest"
+)
 START_TIMEOUT = 30.0  # seconds; a long append-only file takes a while to load
 STOP_TIMEOUT = 5.0  # seconds from SIGTERM to SIGKILL
 PREDECESSOR_TIMEOUT = 2.0  # seconds to wait for the directory's lock, while a killed former server ends
 PORTS_TRIED = 5  # a free port may be taken by another process before the server listens on it
 POLL = 0.02  # seconds between two tries
 LOG = "redis.log"
+AOF = "appendonlydir"  # the folder of the append-only file, below the server's own
 SETTINGS = """
 bind 127.0.0.1
 port {port}
@@ -208,13 +214,29 @@ class EmbeddedRedis:
                 return
             if "in use" not in logged or self._port:
                 break
+        if damaged := DAMAGED_END.search(logged):
+            raise EmbeddedUnavailable(self._how_to_mend(self.directory / AOF / damaged[1]))
         if UNREADABLE.search(logged):  # do not repair the file, as the server suggests: that would cut off valid data
             raise EmbeddedUnavailable(
                 f"{self._server} cannot read the data in {self.directory}: a newer server wrote them, or they are "
-                "damaged. Install a server as new as before, or name another directory"
+                "damaged. Install a server as new as before, put a copy of the data in place, or name another directory"
             )
         last = logged.splitlines()[-1] if logged else "its log is empty"
         raise EmbeddedUnavailable(f"{self._server} did not start: {last}")
+
+    def _how_to_mend(self, file: Path) -> str:
+        """Say how to cut off the damaged end of an append-only file. Given the file's name, the check tool looks at
+        this file only: the one of Valkey 9 cannot read a base in Valkey's own format, which the manifest would name.
+        """
+        name = Path(self._server).name.replace("server", "check-aof")
+        beside = Path(self._server).with_name(name)
+        # The server's program is the check tool, too, if it is called by that name; the wheel has no other.
+        tool = str(beside) if beside.exists() else f'bash -c \'exec -a {name} "$0" "$@"\' {quote(self._server)}'
+        return (
+            f"{self._server} cannot read the end of {file}: it is damaged, as a power cut may leave it. Copy "
+            f"{self.directory}; then this command says how much is damaged, asks, and cuts that off, and all before it "
+            f"is kept: {tool} --fix {quote(str(file))}"
+        )
 
     def _rewrite_aof(self) -> None:
         """Rewrite the append-only file. When the file ends in the middle of a transaction, Redis 7.0 leaves the first

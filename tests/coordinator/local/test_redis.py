@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from coordinator.local.redis import DirectoryTaken, EmbeddedRedis
+from coordinator.local.redis import DirectoryTaken, EmbeddedRedis, EmbeddedUnavailable, _programs
 from tests.harness.command import gone
 from tests.harness.waiting import wait_until
 
@@ -117,6 +117,59 @@ def test_what_a_power_cut_tore_is_whole_or_not_there_also_after_the_restart_behi
         write("c", "d")
         restart(cut=0)
         assert sorted(client.keys()) == ["c", "d"]
+
+
+def harmed(directory: Path, pattern: str, harm: Callable[[bytes], bytes]) -> EmbeddedRedis:
+    """A server that was killed, whose newest file of this pattern was harmed; its keys are `first` and `last`."""
+    with EmbeddedRedis(directory) as server, redis.Redis.from_url(server.url, decode_responses=True) as client:
+        client.set("first", "yes")
+        client.bgrewriteaof()
+        wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
+        client.set("last", "yes")
+        wait_until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0)
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until(lambda: not server.pid)
+    newest = max(directory.rglob(pattern), key=lambda path: path.stat().st_mtime)
+    newest.write_bytes(harm(newest.read_bytes()))
+    return EmbeddedRedis(directory)
+
+
+@pytest.fixture(params={os.path.realpath(one): one for one in _programs()}.values())
+def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each server of this machine is the one that is found."""
+    program = str(request.param)
+    monkeypatch.setattr("coordinator.local.redis.find_server", lambda: program)
+    return program
+
+
+def test_a_damaged_end_is_refused_with_the_command_that_cuts_it_off(tmp_path: Path, program: str) -> None:
+    directory = tmp_path / "a folder"
+    server = harmed(directory, "*.incr.aof", lambda text: text + bytes(100))
+    with pytest.raises(EmbeddedUnavailable, match=r"cannot read the end of .*\.incr\.aof: it is damaged") as refusal:
+        server.start()
+    command = str(refusal.value).rpartition("is kept: ")[2]
+    done = subprocess.run(["bash", "-c", command], input="y\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with server, redis.Redis.from_url(server.url, decode_responses=True) as client:
+        assert sorted(client.keys()) == ["first", "last"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "harm"),
+    [
+        ("*.incr.aof", lambda text: text.replace(b"SET", b"SIT")),
+        ("*.base.rdb", lambda text: text[:-20]),
+        ("*.base.rdb", lambda text: bytes(len(text))),
+        ("*.manifest", lambda text: b""),
+        ("*.manifest", lambda text: text[:20]),
+    ],
+)
+def test_what_no_tool_mends_is_refused_as_damaged(
+    tmp_path: Path, program: str, pattern: str, harm: Callable[[bytes], bytes]
+) -> None:
+    server = harmed(tmp_path / "redis", pattern, harm)
+    with pytest.raises(EmbeddedUnavailable, match=r"cannot read the data in .* put a copy of the data in place"):
+        server.start()
 
 
 def test_a_directory_in_use_is_refused_and_its_server_goes_on(tmp_path: Path) -> None:
