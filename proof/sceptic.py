@@ -10,6 +10,10 @@ from proof.checkers import CHECKERS, NOTHING
 from proof.faults import FAULTS
 from proof.mutants import PAGE, SURVIVES, cases, rows
 from proof.planted import RIGHT, WRONG
+from proof.power.cases import KINDS
+from proof.power.commands import Row as PowerRow
+from proof.power.commands import found as found_of_power
+from proof.power.commands import red
 from proof.seeds import Listed, listed
 from proof.spec import check as tlc
 
@@ -54,6 +58,7 @@ OTHERS = (
     ("a mended fault stays mended", "its guard taken out", "make proof-NAME", "1"),
     ("the judges see what is wrong", "wrong histories", "python -m proof planted", "0.1"),
     ("the design keeps what it promises", "any course of some small worlds", "python -m proof spec", "3"),
+    ("what was written is whole, or refused", "a power cut tears Redis' file", "python -m proof power", "2"),
     ("the nemesis bites", "Celery and its locks under the same faults", "python -m proof peers", "5"),
 )
 
@@ -76,6 +81,7 @@ def promises() -> str:
         *_killed(),
         wrong,
         holds,
+        _powered(),
         "[what each of them loses](#beside-peers)",
     )
     for other, result in zip(OTHERS, results, strict=True):
@@ -139,6 +145,42 @@ def specification() -> str:
     return "\n".join(lines)
 
 
+def _powered() -> str:
+    rows = found_of_power()
+    every, wrong = sum(row.number for row in rows), sum(row.number for row in rows if red(row))
+    return f"[of {every:,} harms](#power) {wrong or 'none'} came to what no server is known to do"
+
+
+def power() -> str:
+    """A row for each harm and server; what came to the same is counted."""
+    lines = ["| harm | server | harms | what came of it | the last word of its log |", "|---|---|---|---|---|"]
+    rows = found_of_power()
+    for kind, program in sorted({(row.kind, row.program) for row in rows}, key=_place_of_power):
+        these = [row for row in rows if (row.kind, row.program) == (kind, program)]
+        number = sum(row.number for row in these)
+        came = "; ".join(f"{row.number:,} {row.came}{_stuck(row)}" if these[1:] else row.came for row in these)
+        told = "; ".join(dict.fromkeys(f"“{_short(row.told)}”" for row in these if row.told))
+        lines.append(f"| {kind} | {program} | {number:,} | {came} | {told} |")
+    return "\n".join(lines)
+
+
+def _place_of_power(of: tuple[str, str]) -> tuple[int, str]:
+    return KINDS.index(of[0]), of[1]
+
+
+def _stuck(row: PowerRow) -> str:
+    return (
+        f" (the library was to go on with {row.asked} of these states, and did not with {row.stuck})"
+        if row.stuck
+        else ""
+    )
+
+
+def _short(told: str) -> str:
+    """Without what the server advises."""
+    return told.partition(": make a backup")[0].partition(", with args")[0]
+
+
 def faults() -> str:
     lines = ["| `make proof-…` | what happened | found by | mended in |", "|---|---|---|---|"]
     lines += [f"| `{one.name}` | {one.story} | {one.found} | {one.commit} |" for one in FAULTS]
@@ -147,6 +189,7 @@ def faults() -> str:
 
 BLOCKS = {
     "promises": promises, "seeds": so_far, "judges": checkers, "specification": specification, "faults": faults,
+    "power": power,
 }  # fmt: skip
 
 

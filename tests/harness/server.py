@@ -52,7 +52,7 @@ class Server(ABC):
 
     def start(self) -> None:
         self.process = self.run(*self.argv())
-        wait_until(self._is_up, self.patience, lambda: f"it does not answer: {self.log.read_text()[-3000:]}")
+        wait_until(self._is_up, self.patience, lambda: f"it does not answer: {self._said()[-3000:]}")
 
     def run(self, *argv: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
@@ -60,10 +60,13 @@ class Server(ABC):
                 argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self.options()
             )
 
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")
+
     def _is_up(self) -> bool:
         assert self.process
         if self.process.poll() is not None:
-            raise NoServer(f"{self.process.args} ended: {self.log.read_text().strip()[-1000:]}")
+            raise NoServer(f"{self.process.args} ended: {self._said().strip()[-1000:]}")
         return self.answers()
 
     def kill(self) -> None:
