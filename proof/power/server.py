@@ -7,6 +7,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -55,8 +56,8 @@ class Server(RedisServer):
     def url(self, database: int) -> str:
         return f"unix://{self._socket}?db={database}"
 
-    def client(self, database: int = 0) -> redis.Redis:
-        return redis.Redis(unix_socket_path=self._socket, db=database, decode_responses=True)
+    def client(self, database: int = 0, **options: Any) -> redis.Redis:
+        return redis.Redis(unix_socket_path=self._socket, db=database, decode_responses=True, **options)
 
     def raw(self) -> redis.Redis:
         """One that decodes nothing."""
