@@ -30,8 +30,7 @@ KINDS = {
 }  # fmt: skip
 OF_WORLD = {
     "item": ("PROOF_ITEMS", 10), "update": ("PROOF_DOCUMENTS", 30), "read": ("PROOF_DOCUMENTS", 15),
-    "order": ("PROOF_OUTBOX", 15),
-    "swarm": ("PROOF_SWARM", 12),
+    "order": ("PROOF_OUTBOX", 15), "swarm": ("PROOF_SWARM", 6),
 }  # fmt: skip
 KINDS |= {kind: often for kind, (variable, often) in OF_WORLD.items() if os.environ.get(variable)}
 
