@@ -60,9 +60,9 @@ def _files(data: Path) -> dict[str, bytes]:
 
 
 def which(marks: list[Mark], state: State, expected: int) -> int:
-    """The number of the mark that had this state; of several the nearest. -1: of none."""
+    """The number of the mark that had this state; of several the nearest, and the later of two. -1: of none."""
     now = round(time.time() * 1000)
-    for number in sorted(range(len(marks)), key=lambda number: abs(number - expected)):
+    for number in sorted(range(len(marks)), key=lambda number: (abs(number - expected), -number)):
         if same(marks[number].state, state, now):
             return number
     return -1

@@ -8,9 +8,10 @@ import pytest
 from proof.power.cases import copy, last_word
 from proof.power.files import FOLDER, MANIFEST, records, tail
 from proof.power.harms import FLIP, HOLE, ZEROS, Harm
-from proof.power.load import Written
+from proof.power.load import Mark, Written
 from proof.power.server import Server
-from proof.power.trial import stays_after_a_step, trial
+from proof.power.states import Key
+from proof.power.trial import stays_after_a_step, trial, which
 from tests.proof.power.conftest import Harmed
 
 MULTI = b"*1\r\n$5\r\nMULTI\r\n"
@@ -106,3 +107,10 @@ def test_a_manifest_that_is_written_anew_gives_all_back(written: Written, progra
     (data / FOLDER / MANIFEST).write_text("file append")
     found = trial(data, program, written.marks, len(written.marks) - 1)
     assert (found.started, found.mended, found.kept) == (False, "a new manifest", len(written.marks) - 1)
+
+
+def test_of_several_steps_that_left_the_same_the_nearest_counts() -> None:
+    one, other = {"a": Key(-1, "1")}, {"a": Key(-1, "2")}
+    marks = [Mark("step", 0, 0.0, state) for state in (one, other, one, other, one)]
+    assert [which(marks, one, number) for number in range(5)] == [0, 2, 2, 4, 4]
+    assert which(marks, {}, 2) == -1
