@@ -217,7 +217,7 @@ class Client:
 
         def hold() -> None:
             try:
-                with coordinator.lock(key, ttl=LEASE, blocking_timeout=luck) as lease:
+                with coordinator.lock(key, ttl=LEASE, blocking_timeout=1 + luck) as lease:
                     about: dict[str, Any] = {"job": job, "fence": lease.fence}
                     self.witness.begin([key], keys=[key], **about)
                     time.sleep(lasting(luck, 0.8))

@@ -718,16 +718,16 @@ IMAGINED = [
     ),
     Fault(
         "each-node-does-maintenance", "", "coordinator/core/store/functions/steps/node.lua",
-        "  if others > (c.now - since) / HELP and not redis.call('ZSCORE', name, node) then return 0 end\n", "",
+        "  if 2 ^ others - 1 > (c.now - since) / HELP and not redis.call('ZSCORE', name, node) then return 0 end\n", "",
         "tests/coordinator/core/supervisor/test_maintenance_on_demand.py::"
-        "test_one_node_does_what_is_due_and_one_more_helps_for_each_four_seconds_that_it_has_waited",
+        "test_one_node_does_what_is_due_and_others_help_after_four_seconds_twelve_and_twenty_eight",
         "each node of a fleet imports its app anew for a result that is owed",
     ),
     Fault(
         "no-node-helps-with-maintenance", "", "coordinator/core/store/functions/steps/node.lua",
-        "others > (c.now - since) / HELP", "others > 0",
+        "2 ^ others - 1 > (c.now - since) / HELP", "others > 0",
         "tests/coordinator/core/supervisor/test_maintenance_on_demand.py::"
-        "test_one_node_does_what_is_due_and_one_more_helps_for_each_four_seconds_that_it_has_waited",
+        "test_one_node_does_what_is_due_and_others_help_after_four_seconds_twelve_and_twenty_eight",
         "the node that did maintenance is gone, and for a minute no other does it",
     ),
     Fault(

@@ -515,7 +515,7 @@ class Player(Playing):
             return 0
         since, untold = min(sure, default=now), not sure or min(perhaps, default=now) < min(sure)
         others = self.helpers = {name: until for name, until in self.helpers.items() if until > now}
-        helps = self.told[3] == 1 if untold else node in others or len(others) <= (now - since) / HELP
+        helps = self.told[3] == 1 if untold else node in others or 2 ** len(others) - 1 <= (now - since) / HELP
         if helps:
             self.helpers[node] = now + KEPT
         return ANY if untold else int(helps)

@@ -157,6 +157,23 @@ def test_entries_of_jobs_that_are_gone_vanish_from_the_ready_list(node: Puppet) 
     assert node.store._client.exists(node.store.key("ready", "shop\ncelery")) == 0
 
 
+def test_a_ready_group_without_a_job_keeps_no_node_out(node: Puppet) -> None:
+    """Redis 7.0 applies half a step of a file that a power cut tore."""
+    node.submit("a", job_id="j")
+    node.nodes.leave("one", "a")
+    node.store._client.zadd(node.store.key("ready", "shop\ncelery"), {"without": -1})
+    assert node.up(incarnation="b")
+    assert node.order() == ["j"]
+    assert node.store._client.exists(node.store.key("ready", "shop\ncelery")) == 0
+
+
+def test_a_wake_up_that_is_none_counts_as_one_that_nobody_answers(node: Puppet) -> None:
+    node.store._client.zadd(node.store.key("rung", "one"), {"rubbish": 0})
+    node.submit("k")
+    node.sweep()
+    assert node.take(bell=woken(node)[0])
+
+
 def test_a_bell_that_nobody_answers_is_due_again_after_two_seconds_and_counts_for_no_job_after_one(
     node: Puppet,
 ) -> None:

@@ -55,7 +55,7 @@ def pass_time(supervisor: Supervisor, node: Puppet, ms: int) -> None:
         client.set(key("waits"), int(since) - ms)
 
 
-def test_one_node_does_what_is_due_and_one_more_helps_for_each_four_seconds_that_it_has_waited(
+def test_one_node_does_what_is_due_and_others_help_after_four_seconds_twelve_and_twenty_eight(
     supervisor: Supervisor, node: Puppet
 ) -> None:
     three = up(supervisor, "three")
@@ -67,8 +67,15 @@ def test_one_node_does_what_is_due_and_one_more_helps_for_each_four_seconds_that
     owe(supervisor, 4_001)
     supervisor.step()
     assert [is_due(node), is_due(three), supervisor.maintenance_due] == [True, False, True], "the first that asks"
-    owe(supervisor, 8_001)
+    owe(supervisor, 11_900)
+    assert not is_due(three)
+    owe(supervisor, 12_001)
     assert is_due(three)
+    four = up(supervisor, "four")
+    owe(supervisor, 27_900)
+    assert not is_due(four), "where a backend is away, many do not help"
+    owe(supervisor, 28_001)
+    assert is_due(four)
 
 
 def test_whoever_did_nothing_for_a_minute_is_no_longer_the_one(supervisor: Supervisor, node: Puppet) -> None:

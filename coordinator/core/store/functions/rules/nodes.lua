@@ -75,20 +75,21 @@ local function ready_task(c, class, living)
   for _ = 1, math.min(ready.count(c, class, 64), 64) do
     local group = redis.call('ZRANGE', c.P .. 'ready:' .. class, 0, 0)[1]
     local id = redis.call('ZRANGE', ready.group_list(c, class, group), 0, 0)[1]
-    local task = redis.call('HGET', c.P .. 'job:' .. id, 'task') or ''
+    local task = id and redis.call('HGET', c.P .. 'job:' .. id, 'task') or ''
     for _, node in ipairs(living) do
-      if redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return task end
+      if id and redis.call('SISMEMBER', c.P .. 'tasks:' .. node, task) == 1 then return task end
     end
-    local _, _, score = ready.shift(c, class)
-    ready.put_behind(c, id, class, group, score)
+    local _, _, score = ready.shift(c, class) -- without a job, as half a step in a torn file leaves it, the group goes
+    if id then ready.put_behind(c, id, class, group, score) end
   end
 end
 
--- Counts the wake-ups that are younger than 1 s. The node will answer those; an older one it may never answer.
+-- Counts the wake-ups that are younger than 1 s. The node will answer those; an older one it may never answer, nor what
+-- is none.
 function nodes.fresh_wakes(c, node)
   local fresh = 0
   for _, wake in ipairs(redis.call('ZRANGE', c.P .. 'rung:' .. node, 0, -1)) do
-    if c.now - tonumber(string.match(wake, '^%d+')) < 1000 then fresh = fresh + 1 end
+    if c.now - tonumber(string.match(wake, '^%d+') or 0) < 1000 then fresh = fresh + 1 end
   end
   return fresh
 end

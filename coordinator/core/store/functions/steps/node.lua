@@ -82,13 +82,14 @@ local function due_since(c, app)
 end
 
 -- 1 if this node is to do maintenance for its app. One node of the fleet does, for as long as there is some and for
--- KEPT after that; one more after each HELP for which the oldest piece of it has waited.
+-- KEPT after that. Others help once the oldest piece of it has waited for HELP, for 3 HELP, for 7 HELP, and so on: many
+-- are of no use where a backend is away.
 local function is_maintenance_due(c, app, node)
   local since, name = due_since(c, app), c.P .. 'errands:' .. app
   if not since then return 0 end
   redis.call('ZREMRANGEBYSCORE', name, '-inf', c.now)
   local others = redis.call('ZCARD', name)
-  if others > (c.now - since) / HELP and not redis.call('ZSCORE', name, node) then return 0 end
+  if 2 ^ others - 1 > (c.now - since) / HELP and not redis.call('ZSCORE', name, node) then return 0 end
   redis.call('ZADD', name, c.now + KEPT, node)
   redis.call('PEXPIRE', name, KEPT)
   return 1
