@@ -17,7 +17,7 @@ class Waking(World):
     """A world of one list."""
 
     def __init__(self, store: RedisServer) -> None:
-        self._store, self.sentinels = store, None
+        self._store, self.sentinels, self.cluster = store, None, None
 
     def wakes(self) -> list[str]:
         return ["wakes:a:one"]
