@@ -52,7 +52,6 @@ def hold(recording: Recording, prefix: str) -> Held:
     """
     held, servers = Held(), [deque(_branches(log)) for log in recording.steps(prefix)]
     forks = {part[0].before for parts in servers for part in parts}
-    looks = {look.state: look for look in recording.looks if look.prefix == prefix}
     known: dict[str, Playing] = {"": PLAYED.get(prefix, Player)()}
     fences: dict[str, tuple[int, str]] = {}
     remembered: dict[str, Server] = {}
@@ -62,11 +61,12 @@ def hold(recording: Recording, prefix: str) -> Held:
             held.branches += 1
             player = deepcopy(known[part[0].before])
             player.fences, player.servers = fences, remembered
+            looks = recording.looked(prefix, part)
             for number, step in enumerate(part):
                 if not _play(step, player, held):
                     break
-                if step.after in looks and (number + 1 == len(part) or part[number + 1].after != step.after):
-                    _compare(player, looks[step.after], held)
+                if number in looks:
+                    _compare(player, looks[number], held)
                 if step.after in forks and step.after not in known:
                     known[step.after] = deepcopy(player)
     for part in [] if held.wrong else [part for parts in servers for part in parts]:

@@ -11,7 +11,7 @@ import lzma
 import os
 import re
 import runpy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +83,16 @@ class Recording:
             about = json.load(file)
         logs = {name: [Step(*step) for step in steps] for name, steps in about["logs"].items()}
         return cls(logs, [Look(*look) for look in about["looks"]])
+
+    def looked(self, prefix: str, way: Sequence[Step]) -> dict[int, Look]:
+        """What somebody saw on this way, by the place of the last step before the look: one that only reads the same
+        state may come after it, when keys with an end have ended.
+        """
+        looks, places = {look.state: look for look in self.looks if look.prefix == prefix}, dict[str, int]()
+        for place, step in enumerate(way):
+            if step.after in looks and step.begun <= looks[step.after].time:
+                places[step.after] = place
+        return {place: looks[state] for state, place in places.items()}
 
     def prefixes(self) -> list[str]:
         return sorted({step.prefix for steps in self.logs.values() for step in steps})

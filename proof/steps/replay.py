@@ -143,9 +143,9 @@ def _numbers(value: Any) -> Any:
 
 def replay(recording: Recording, prefix: str, way: list[Step], client: redis.Redis) -> Iterator[str]:
     """Do these steps, from an empty store on; sentences of what differs."""
-    again, looks = Again(client, prefix), {look.state: look for look in recording.looks if look.prefix == prefix}
+    again, looks = Again(client, prefix), recording.looked(prefix, way)
     for number, step in enumerate(way):
         if text := again.do(step):
             yield f"{step.after}: {step.name}{tuple(step.args)} {text}"
-        if step.after in looks and (number + 1 == len(way) or way[number + 1].after != step.after):
-            yield from (f"{step.after}: {text}" for text in again.differences(looks[step.after]))
+        if number in looks:
+            yield from (f"{step.after}: {text}" for text in again.differences(looks[number]))

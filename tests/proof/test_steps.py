@@ -26,6 +26,7 @@ from proof.steps.replay import path_to, replay
 from tests.harness.functions import ALL
 from tests.harness.hand_node import Puppet, Taken, sketch
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import wait_until
 
 PREFIX = "{t}:"
 ACT = '{"why": "w", "by": "ann"}'
@@ -280,6 +281,21 @@ def test_a_replay_until_a_state_that_nobody_made_is_refused(whole: Recording, tm
     whole.save(file := tmp_path / "steps.json.xz")
     told = CliRunner().invoke(cli, ["replay", str(file), "--until", "7@nowhere"])
     assert (told.exit_code, "no recorded step made the state '7@nowhere'" in told.output) == (1, True)
+
+
+def test_a_look_is_held_before_a_later_step_that_finds_a_lock_ended(begun: Callable[[], Course]) -> None:
+    course = begun()
+    course.node.up()
+    course.step("grab_take", "grab\x1freport\x1f1", "one", "of one", 500, LIFETIME, KEEP, 3, "{}")
+    course.look()
+    now = course.recording.looks[0].time
+    with course.server.client() as client:
+        wait_until(lambda: client.time() > ((now + 1_000_000) // 1_000_000, now % 1_000_000))
+    course.step("jobs_read", "state", "nobody")
+    recording = course.end()
+    del recording.looks[-1]
+    held = hold(recording, PREFIX)
+    assert (held.wrong, held.looks) == ([], 1)
 
 
 def test_what_a_server_lost_is_a_branch_and_is_held_too(begun: Callable[[], Course]) -> None:
