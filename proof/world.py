@@ -27,6 +27,7 @@ from proof import LEASE, OFFSETS, PAST, PAST_AT_ONCE, QUOTAS
 from proof.documents import MEMBERS, PREFIX
 from proof.members import Member, Members
 from proof.orders import Base, connected
+from proof.power.server import rewrite
 from proof.swarm.fleet import TIMES as SWARM_TIMES
 from proof.swarm.fleet import Part, Swarm
 from proof.witness import Witness
@@ -38,7 +39,6 @@ from tests.harness.proxy import Proxy
 from tests.harness.rabbitmq import Broker, RabbitServer
 from tests.harness.redis import RedisServer
 from tests.harness.sentinel import Sentinels
-from tests.harness.waiting import wait_until
 from tests.harness.warm import Process, start
 
 NODES, BEATS, CLIENTS = 3, 2, 2
@@ -336,8 +336,7 @@ class World:
         """As operations.md says for a file with a torn end: written anew, since Redis 7.0 keeps half a step in it."""
         self.store.start()
         with self.store.client() as client:
-            client.bgrewriteaof()
-            wait_until(lambda: not _rewrites(client), 20)
+            rewrite(client)
 
     def set_clock(self, seconds: int, file: Path | None = None) -> None:
         """Redis' clock is so far ahead of the machine's, or the clock that reads this file."""
@@ -382,12 +381,6 @@ class World:
             for name, wake in wakes:
                 client.rpush(name, wake)
                 client.pexpire(name, 60_000)
-
-
-def _rewrites(client: redis.Redis) -> bool:
-    """Its file is written anew now, or will be."""
-    about = client.info("persistence")
-    return bool(about["aof_rewrite_in_progress"] or about["aof_rewrite_scheduled"])
 
 
 def _valkey() -> str:
